@@ -1,0 +1,293 @@
+//! Strict JSON input: untrusted text in, a tree out in which every value knows its place.
+//!
+//! `serde_json` decides what JSON is. On top of it this module refuses what would lose something
+//! silently (a key given twice), bounds the size, and reads values by hand so that an error names
+//! the file, the path inside it, what is there and what is wanted.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use crate::names::{NameError, quoted};
+
+/// The largest document that is read, in bytes. An inventory of a busy node with thousands of
+/// routes, rules and queue pairs stays below a tenth of it.
+pub const LARGEST_DOCUMENT: u64 = 8 * 1024 * 1024;
+
+/// A document that is not what it should be: where, what is there, what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct DocumentError {
+    /// File and path inside it: `spark1.json: ports.enp1s0f0np0.mtu`.
+    pub place: String,
+    /// What is there and what is wanted.
+    pub what: String,
+}
+
+/// A JSON value. Numbers that are not integers stay as text: no document of ours has one.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// An integer.
+    Integer(i128),
+    /// A number with a fraction, an exponent, or out of range.
+    Float(f64),
+    /// A string.
+    Text(String),
+    /// An array.
+    Array(Vec<Value>),
+    /// An object, its keys in the order of the document, none of them twice.
+    Object(Vec<(String, Value)>),
+}
+
+impl Value {
+    fn kind(&self) -> String {
+        match self {
+            Value::Null => "null".into(),
+            Value::Bool(b) => b.to_string(),
+            Value::Integer(i) => i.to_string(),
+            Value::Float(f) => f.to_string(),
+            Value::Text(t) => quoted(t),
+            Value::Array(_) => "an array".into(),
+            Value::Object(_) => "an object".into(),
+        }
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
+        Ok(Value::Bool(b))
+    }
+    fn visit_i64<E>(self, i: i64) -> Result<Value, E> {
+        Ok(Value::Integer(i.into()))
+    }
+    fn visit_u64<E>(self, i: u64) -> Result<Value, E> {
+        Ok(Value::Integer(i.into()))
+    }
+    fn visit_f64<E>(self, f: f64) -> Result<Value, E> {
+        Ok(Value::Float(f))
+    }
+    fn visit_str<E>(self, s: &str) -> Result<Value, E> {
+        Ok(Value::Text(s.to_owned()))
+    }
+    fn visit_string<E>(self, s: String) -> Result<Value, E> {
+        Ok(Value::Text(s))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut entries: Vec<(String, Value)> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        while let Some((key, value)) = map.next_entry::<String, Value>()? {
+            if !seen.insert(key.clone()) {
+                return Err(A::Error::custom(format!("key {} given twice", quoted(&key))));
+            }
+            entries.push((key, value));
+        }
+        Ok(Value::Object(entries))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+/// Reads one document. `name` is what errors call it, usually the file's name.
+pub fn parse(name: &str, bytes: &[u8]) -> Result<Value, DocumentError> {
+    let error = |what: String| DocumentError { place: name.to_owned(), what };
+    if bytes.len() as u64 > LARGEST_DOCUMENT {
+        return Err(error(format!("is {} bytes, {LARGEST_DOCUMENT} at most wanted", bytes.len())));
+    }
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(error("is empty, a JSON document wanted".into()));
+    }
+    // Nesting is bounded by serde_json (128 levels).
+    serde_json::from_slice(bytes).map_err(|e| error(format!("is not JSON that can be read: {e}")))
+}
+
+/// A value with its place in its document.
+#[derive(Clone)]
+pub struct At<'a> {
+    value: &'a Value,
+    place: String,
+    sep: &'static str,
+}
+
+impl<'a> At<'a> {
+    /// The whole document, called `name` in errors.
+    pub fn root(name: &str, value: &'a Value) -> At<'a> {
+        At { value, place: name.to_owned(), sep: ": " }
+    }
+
+    /// The value itself.
+    pub fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// An error at this place.
+    pub fn error(&self, what: impl Into<String>) -> DocumentError {
+        DocumentError { place: self.place.clone(), what: what.into() }
+    }
+
+    fn wanted(&self, wanted: &str) -> DocumentError {
+        self.error(format!("is {}, {wanted} wanted", self.value.kind()))
+    }
+
+    fn child(&self, key: &str, value: &'a Value) -> At<'a> {
+        // A key that could not be a name is quoted, so that no control character reaches a terminal.
+        let plain = !key.is_empty()
+            && key.len() <= 64
+            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
+        let key = if plain { key.to_owned() } else { quoted(key) };
+        At { value, place: format!("{}{}{key}", self.place, self.sep), sep: "." }
+    }
+
+    /// The entries of an object, in the document's order.
+    pub fn entries(&self) -> Result<impl Iterator<Item = (&'a str, At<'a>)> + use<'a, '_>, DocumentError> {
+        match self.value {
+            Value::Object(entries) => Ok(entries.iter().map(|(k, v)| (k.as_str(), self.child(k, v)))),
+            _ => Err(self.wanted("an object")),
+        }
+    }
+
+    /// The items of an array of at most `most` items.
+    pub fn items(&self, most: usize) -> Result<impl Iterator<Item = At<'a>> + use<'a, '_>, DocumentError> {
+        match self.value {
+            Value::Array(items) if items.len() > most => {
+                Err(self.error(format!("is an array of {}, {most} items at most wanted", items.len())))
+            }
+            Value::Array(items) => Ok(items.iter().enumerate().map(|(i, v)| At {
+                value: v,
+                place: format!("{}{}[{i}]", self.place, if self.sep == "." { "" } else { self.sep }),
+                sep: ".",
+            })),
+            _ => Err(self.wanted("an array")),
+        }
+    }
+
+    /// The value of a key, or `None` when the object has no such key.
+    pub fn get(&self, key: &str) -> Result<Option<At<'a>>, DocumentError> {
+        match self.value {
+            Value::Object(entries) => Ok(entries.iter().find(|(k, _)| k == key).map(|(k, v)| self.child(k, v))),
+            _ => Err(self.wanted("an object")),
+        }
+    }
+
+    /// The value of a key that must be there.
+    pub fn need(&self, key: &str) -> Result<At<'a>, DocumentError> {
+        self.get(key)?.ok_or_else(|| self.error(format!("has no key \"{key}\"")))
+    }
+
+    /// Refuses keys other than `known`.
+    pub fn only(&self, known: &[&str]) -> Result<(), DocumentError> {
+        match self.entries()?.find(|(k, _)| !known.contains(k)) {
+            Some((_, at)) => Err(at.error("is a key that is not known here")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the value is `null`.
+    pub fn is_null(&self) -> bool {
+        matches!(self.value, Value::Null)
+    }
+
+    /// A string.
+    pub fn text(&self) -> Result<&'a str, DocumentError> {
+        match self.value {
+            Value::Text(text) => Ok(text),
+            _ => Err(self.wanted("a string")),
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn bool(&self) -> Result<bool, DocumentError> {
+        match self.value {
+            Value::Bool(b) => Ok(*b),
+            _ => Err(self.wanted("true or false")),
+        }
+    }
+
+    /// An integer within `least..=most`.
+    pub fn integer<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, DocumentError> {
+        let wanted = || self.wanted(&format!("an integer from {least} to {most}"));
+        match self.value {
+            Value::Integer(i) if (least..=most).contains(i) => T::try_from(*i).map_err(|_| wanted()),
+            _ => Err(wanted()),
+        }
+    }
+
+    /// A string that is a name or address of type `T`.
+    pub fn name<T: FromStr<Err = NameError>>(&self) -> Result<T, DocumentError> {
+        self.text()?.parse().map_err(|e: NameError| self.error(e.to_string()))
+    }
+
+    /// A string that must be exactly `wanted`.
+    pub fn exactly(&self, wanted: &str) -> Result<(), DocumentError> {
+        if self.text()? == wanted { Ok(()) } else { Err(self.wanted(&format!("{wanted:?}"))) }
+    }
+}
+
+/// `value` as the files of this project are written: two spaces a level, a newline at the end.
+pub fn pretty(value: &impl serde::Serialize) -> String {
+    // Only a map with keys that are not strings, or a Serialize that fails by itself, can make
+    // this fail; the documents of this crate have neither.
+    let mut text =
+        serde_json::to_string_pretty(value).unwrap_or_else(|e| format!("{{\"error\": {:?}}}", e.to_string()));
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_given_twice_is_refused() {
+        let error = parse("x.json", br#"{"a": {"b": 1, "b": 2}}"#).unwrap_err();
+        assert!(error.to_string().contains("\"b\" given twice"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_path() {
+        let value = parse("x.json", br#"{"ports": {"e0": {"mtu": "9000", "l": [1, "x"]}, "a b\u001b": 1}}"#).unwrap();
+        let root = At::root("x.json", &value);
+        let port = root.need("ports").unwrap().need("e0").unwrap();
+        assert_eq!(
+            port.need("mtu").unwrap().integer::<u32>(0, 65535).unwrap_err().to_string(),
+            "x.json: ports.e0.mtu: is \"9000\", an integer from 0 to 65535 wanted"
+        );
+        let second = port.need("l").unwrap().items(4).unwrap().nth(1).unwrap();
+        assert!(second.bool().unwrap_err().to_string().starts_with("x.json: ports.e0.l[1]: is \"x\""));
+        let odd = root.need("ports").unwrap().only(&["e0"]).unwrap_err();
+        assert!(!odd.to_string().contains('\u{1b}'), "{odd:?}");
+        assert!(port.need("l").unwrap().items(1).is_err());
+    }
+
+    #[test]
+    fn what_is_not_one_json_document_is_refused() {
+        for bad in ["", " \n", "{", "{} {}", "nul", "\u{feff}{}", &"[".repeat(200)] {
+            assert!(parse("x", bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(parse("x", &[b'"', 0xff, b'"']).is_err());
+    }
+}
