@@ -58,6 +58,31 @@ impl Value {
     }
 }
 
+impl serde::Serialize for Value {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        match self {
+            Value::Null => serializer.serialize_unit(),
+            Value::Bool(b) => serializer.serialize_bool(*b),
+            Value::Integer(i) => match (i64::try_from(*i), u64::try_from(*i)) {
+                (Ok(i), _) => serializer.serialize_i64(i),
+                (_, Ok(u)) => serializer.serialize_u64(u),
+                _ => serializer.serialize_i128(*i),
+            },
+            Value::Float(f) => serializer.serialize_f64(*f),
+            Value::Text(t) => serializer.serialize_str(t),
+            Value::Array(items) => serializer.collect_seq(items),
+            Value::Object(entries) => {
+                let mut map = serializer.serialize_map(Some(entries.len()))?;
+                for (key, value) in entries {
+                    map.serialize_entry(key, value)?;
+                }
+                map.end()
+            }
+        }
+    }
+}
+
 struct ValueVisitor;
 
 impl<'de> Visitor<'de> for ValueVisitor {
@@ -245,6 +270,41 @@ impl<'a> At<'a> {
     pub fn exactly(&self, wanted: &str) -> Result<(), DocumentError> {
         if self.text()? == wanted { Ok(()) } else { Err(self.wanted(&format!("{wanted:?}"))) }
     }
+}
+
+/// The first place where `given` is not `wanted`, and what is there and what is wanted.
+pub fn first_difference(given: &Value, wanted: &Value) -> Option<(String, String)> {
+    fn differ(place: &str, given: &Value, wanted: &Value) -> Option<(String, String)> {
+        match (given, wanted) {
+            (Value::Object(given), Value::Object(wanted)) => {
+                let child = |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+                for (key, want) in wanted {
+                    match given.iter().find(|(k, _)| k == key) {
+                        Some((_, have)) => {
+                            if let Some(difference) = differ(&child(key), have, want) {
+                                return Some(difference);
+                            }
+                        }
+                        None => return Some((child(key), format!("is not there, {} wanted", want.kind()))),
+                    }
+                }
+                let extra = given.iter().find(|(k, _)| !wanted.iter().any(|(w, _)| w == k))?;
+                Some((child(&quoted(&extra.0)), "is a key that is not known here".into()))
+            }
+            (Value::Array(given), Value::Array(wanted)) => {
+                if let Some(difference) =
+                    given.iter().zip(wanted).enumerate().find_map(|(i, (g, w))| differ(&format!("{place}[{i}]"), g, w))
+                {
+                    return Some(difference);
+                }
+                (given.len() != wanted.len())
+                    .then(|| (place.to_owned(), format!("has {} items, {} wanted", given.len(), wanted.len())))
+            }
+            (given, wanted) if given == wanted => None,
+            (given, wanted) => Some((place.to_owned(), format!("is {}, {} wanted", given.kind(), wanted.kind()))),
+        }
+    }
+    differ("", given, wanted)
 }
 
 /// `value` as the files of this project are written: two spaces a level, a newline at the end.

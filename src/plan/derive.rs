@@ -1,11 +1,11 @@
 //! Inventories to ring: every check that refuses, all problems at once, causes before consequences.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Display;
 
 use crate::facts::{Applied, Fact, GidEntry, Gids, Inventory, PortFacts, ROCE_V2};
 use crate::finding::Finding;
-use crate::names::{Cidr, Gid, HostName, Mac};
+use crate::names::{Cidr, Gid, HostName, RdmaName};
+use crate::plan::ends::{self, End, count, list};
 use crate::plan::mesh::{self, DOMAINS};
 use crate::plan::ring::{Direction, Node, Ring, RingPort};
 
@@ -37,9 +37,20 @@ struct Located<'a> {
     address: Option<Cidr>,
 }
 
-impl Located<'_> {
+impl<'a> Located<'a> {
     fn label(&self) -> String {
         format!("{} {}", self.host, self.facts.netdev)
+    }
+
+    fn end(&self) -> End<'a> {
+        End {
+            host: self.host,
+            netdev: &self.facts.netdev,
+            rdma: self.facts.rdma.known().and_then(Option::as_ref),
+            pci: self.facts.pci.known().copied().flatten(),
+            address: self.address,
+            mac: self.facts.mac,
+        }
     }
 }
 
@@ -82,8 +93,12 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
         check_port(port, &mut findings);
     }
     let gid_index = choose_gid_index(&ports, gid_index, &mut findings);
-    check_repeats(&ports, &mut findings);
-    check_hca_names(hosts, &ports, placed, &mut findings);
+    let ends: Vec<End> = ports.iter().map(Located::end).collect();
+    findings.extend(ends::check(&ends));
+    if placed && let Some(table) = hca_table(hosts, &ports) {
+        findings.extend(ends::check_hca_names(&table));
+    }
+    check_management(inventories, &mut findings);
     let hairpin_queue_size = smallest_queue(&ports, &mut findings);
 
     let peers = join(&ports, &mut findings);
@@ -133,12 +148,7 @@ fn locate<'a>(
                     if names.is_empty() {
                         "no fabric ports".to_owned()
                     } else {
-                        format!(
-                            "fabric ports in {} PCI domain{} ({})",
-                            names.len(),
-                            if names.len() == 1 { "" } else { "s" },
-                            names.join("; ")
-                        )
+                        format!("fabric ports in {} ({})", count(names.len(), "PCI domain"), names.join("; "))
                     },
                     format!("{PORTS_PER_DOMAIN} ports in each of {DOMAINS} PCI domains"),
                 )
@@ -152,12 +162,7 @@ fn locate<'a>(
                 findings.push(
                     Finding::problem(
                         "ports-per-domain",
-                        format!(
-                            "{} port{} in PCI domain {pci_domain:04x} ({})",
-                            ports.len(),
-                            if ports.len() == 1 { "" } else { "s" },
-                            netdevs(&ports)
-                        ),
+                        format!("{} in PCI domain {pci_domain:04x} ({})", count(ports.len(), "port"), netdevs(&ports)),
                         format!("{PORTS_PER_DOMAIN}"),
                     )
                     .on(host),
@@ -189,10 +194,6 @@ fn locate<'a>(
 
 fn netdevs(ports: &[(u8, &PortFacts)]) -> String {
     list(ports.iter().map(|(_, facts)| &facts.netdev))
-}
-
-fn list(items: impl IntoIterator<Item = impl Display>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Chooses every port's address on the ring: the only one, or the only one that another port's
@@ -249,20 +250,10 @@ fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding>) {
         };
         findings.extend(finding.map(|f| f.on(port.host).at(&port.facts.netdev)));
         if let Some(address) = port.address {
-            let found = if let Some(why) = address.unusable() {
-                Some((format!("address {address} is {why}"), "a unicast host address"))
-            } else if !(8..=31).contains(&address.prefix) {
-                Some((
-                    format!("address {address} has a prefix of {} bits", address.prefix),
-                    "8 to 31 (/24, /30 or /31 as a rule)",
-                ))
-            } else {
-                None
-            };
-            if let Some((found, wanted)) = found {
-                findings.push(
-                    Finding::problem("port-address-unusable", found, wanted).on(port.host).at(&port.facts.netdev),
-                );
+            if !(8..=31).contains(&address.prefix) {
+                let found = format!("address {address} has a prefix of {} bits", address.prefix);
+                let wanted = "8 to 31 (/24, /30 or /31 as a rule)";
+                findings.push(Finding::problem("port-prefix", found, wanted).on(port.host).at(&port.facts.netdev));
             }
             // RFC 2544's range; local proxies answer DNS with its addresses.
             if address.address.octets()[0] == 198 && matches!(address.address.octets()[1], 18 | 19) {
@@ -297,9 +288,6 @@ fn check_port(port: &Located, findings: &mut Vec<Finding>) {
     if facts.mtu != mesh::ETHERNET_MTU {
         problem("port-mtu", format!("MTU {}", facts.mtu), "9000");
     }
-    if !facts.mac.is_unicast() {
-        problem("port-mac", format!("MAC {} is no unicast address", facts.mac), "a unicast MAC");
-    }
     match &facts.rdma {
         Fact::Known(Some(_)) => {}
         Fact::Known(None) => problem("port-rdma", "no RDMA device".into(), "one"),
@@ -333,6 +321,28 @@ fn check_port(port: &Located, findings: &mut Vec<Finding>) {
         && *mtu != mesh::ROCE_MTU
     {
         problem("port-rdma-mtu", format!("active RDMA MTU {mtu}"), "4096");
+    }
+}
+
+/// Management must not live on a fabric port: a re-initialisation takes that port away, and the
+/// topology document has no place for it.
+fn check_management(inventories: &[Inventory], findings: &mut Vec<Finding>) {
+    for inventory in inventories {
+        let name = match &inventory.management_netdev {
+            Fact::Known(Some(name)) => name.as_str(),
+            _ => mesh::DEFAULT_MANAGEMENT_NETDEV,
+        };
+        if inventory.ports.iter().any(|p| p.netdev.as_str() == name) {
+            findings.push(
+                Finding::problem(
+                    "management-on-fabric",
+                    "the default route goes out of a fabric port",
+                    "another network device",
+                )
+                .on(&inventory.host)
+                .at(name),
+            );
+        }
     }
 }
 
@@ -429,70 +439,15 @@ fn choose_gid_index(ports: &[Located], demanded: Option<u8>, findings: &mut Vec<
     index
 }
 
-/// Addresses and MACs that are not one port's alone, and RDMA devices and PCI functions that two
-/// ports of a node claim.
-fn check_repeats(ports: &[Located], findings: &mut Vec<Finding>) {
-    fn repeats<'a, 'b, K: Ord + Display>(
-        ports: &'a [Located<'b>],
-        key: impl Fn(&'a Located<'b>) -> Option<K>,
-    ) -> Vec<(K, Vec<&'a Located<'b>>)> {
-        let mut by: BTreeMap<K, Vec<&Located>> = BTreeMap::new();
-        for port in ports {
-            if let Some(key) = key(port) {
-                by.entry(key).or_default().push(port);
-            }
-        }
-        by.into_iter().filter(|(_, ports)| ports.len() > 1).collect()
-    }
-    let mut report = |code, what: &str, key: &dyn Display, ports: &[&Located]| {
-        findings.push(Finding::problem(
-            code,
-            format!("{what} {key} is on {} ports ({})", ports.len(), list(ports.iter().map(|p| p.label()))),
-            "on one",
-        ));
-    };
-    for (address, ports) in repeats(ports, |p| p.address.map(|a| a.address)) {
-        report("address-repeated", "address", &address, &ports);
-    }
-    for (mac, ports) in repeats(ports, |p| Some(p.facts.mac).filter(|m: &Mac| m.is_unicast())) {
-        report("mac-repeated", "MAC", &mac, &ports);
-    }
-    let nodes: BTreeSet<usize> = ports.iter().map(|p| p.node).collect();
-    for node in nodes {
-        let own: Vec<Located> = ports.iter().filter(|p| p.node == node).copied().collect();
-        for (rdma, ports) in repeats(&own, |p| p.facts.rdma.known().and_then(Option::as_ref)) {
-            report("rdma-repeated", "RDMA device", rdma, &ports);
-        }
-        for (pci, ports) in repeats(&own, |p| p.facts.pci.known().copied().flatten()) {
-            report("pci-repeated", "PCI function", &pci, &ports);
-        }
-    }
-}
-
-/// One environment serves all hosts, so their HCAs must have the same names in HCA order.
-fn check_hca_names(hosts: &[HostName], ports: &[Located], placed: bool, findings: &mut Vec<Finding>) {
-    if !placed {
-        return;
-    }
-    let mut lists: Vec<String> = Vec::new();
-    for node in 0..hosts.len() {
+/// The HCAs of every host in HCA order, when every node has its ports and every port its device.
+fn hca_table<'a>(hosts: &'a [HostName], ports: &[Located<'a>]) -> Option<Vec<(&'a HostName, Vec<&'a RdmaName>)>> {
+    let table = hosts.iter().enumerate().map(|(node, host)| {
         let mut own: Vec<&Located> = ports.iter().filter(|p| p.node == node).collect();
         own.sort_by_key(|p| (p.domain, p.port));
-        let names: Option<Vec<&str>> = own.iter().map(|p| p.facts.rdma.known()?.as_ref().map(|r| r.as_str())).collect();
-        let Some(names) = names else { return };
-        lists.push(names.join(","));
-    }
-    if lists.iter().any(|l| *l != lists[0]) {
-        let table = hosts.iter().zip(&lists).map(|(h, l)| format!("{h} {l}"));
-        findings.push(
-            Finding::problem(
-                "hca-names-differ",
-                format!("the HCAs are named differently ({})", list(table).replace(", ", "; ")),
-                "the same names in HCA order on all hosts",
-            )
-            .advise("one env.txt serves all hosts"),
-        );
-    }
+        let names: Option<Vec<&RdmaName>> = own.iter().map(|p| p.facts.rdma.known()?.as_ref()).collect();
+        Some((host, names?))
+    });
+    table.collect()
 }
 
 /// The smallest applied hairpin queue size; what is not known to be applied counts as the
@@ -591,12 +546,8 @@ fn join(ports: &[Located], findings: &mut Vec<Finding>) -> HashMap<usize, usize>
         let names = || list(ends.iter().map(|i| ports[*i].label()));
         let [a, b] = ends.as_slice() else {
             findings.push(
-                Finding::problem(
-                    "subnet-ends",
-                    format!("{} end{} ({})", ends.len(), if ends.len() == 1 { "" } else { "s" }, names()),
-                    "two",
-                )
-                .at(subnet),
+                Finding::problem("subnet-ends", format!("{} ({})", count(ends.len(), "end"), names()), "two")
+                    .at(subnet),
             );
             continue;
         };
@@ -712,10 +663,9 @@ fn walk(
         findings.push(Finding::problem(
             "ring-size",
             format!(
-                "the walk from {} closes after {} host{} ({})",
+                "the walk from {} closes after {} ({})",
                 hosts[0],
-                order.len(),
-                if order.len() == 1 { "" } else { "s" },
+                count(order.len(), "host"),
                 list(order.iter().map(|n| &hosts[*n]))
             ),
             format!("a ring through all {}", hosts.len()),

@@ -49,6 +49,9 @@ pub const QUALIFIED_HAIRPIN_NUM_QUEUES: u32 = 4;
 /// `flow_steering_mode` that hardware forwarding was qualified on.
 pub const STEERING_MODE: &str = "hmfs";
 
+/// Network device that carries management on a DGX Spark, where an inventory does not tell.
+pub const DEFAULT_MANAGEMENT_NETDEV: &str = "enP7s7";
+
 /// Largest message, bytes, that is safe to forward at hairpin queue size `queue` (packets).
 ///
 /// Measured in the field by the method's users, not by this project: at 1024 bursts above about

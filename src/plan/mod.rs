@@ -7,6 +7,7 @@
 //! | `mod.rs` | the plan as a value: [`Plan`] and its rows; [`HostPlan`], one host's share |
 //! | `mesh.rs` | the constants of the mesh, with their sources |
 //! | `ring.rs` | the ring as a value; the ring sizes that can be planned |
+//! | `ends.rs` | checks on the ends of cables, whatever they were read from |
 //! | `derive.rs` | inventories to ring: every check, all problems at once |
 //! | `assemble.rs` | ring to plan: paths, routes, rules, markers, environment |
 //! | `topology.rs` | the peer project's topology document (`fabric.json`), read and written |
@@ -15,6 +16,7 @@
 mod assemble;
 mod derive;
 mod document;
+mod ends;
 pub mod mesh;
 pub mod ring;
 pub mod topology;
@@ -28,6 +30,7 @@ pub use self::assemble::{Choices, RouteStrategy, RuleIdentity, assemble};
 pub use self::derive::{Derived, derive};
 use crate::facts::Inventory;
 use crate::finding::{Finding, Severity};
+use crate::json::{At, DocumentError};
 use crate::names::{Cidr, HostName, Mac, NetdevName, PciAddress, RdmaName};
 use crate::plan::ring::{Direction, Ring};
 
@@ -347,5 +350,20 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
             findings.extend(more);
             Planned { plan: None, findings }
         }
+    }
+}
+
+/// Hairpin queue sizes that may be wanted, packets: powers of two from the driver's default to the
+/// largest that it takes.
+pub fn is_queue_size(size: u32) -> bool {
+    size.is_power_of_two() && (mesh::DEFAULT_HAIRPIN_QUEUE..=mesh::WANTED_HAIRPIN_QUEUE).contains(&size)
+}
+
+fn read_queue(at: &At) -> Result<u32, DocumentError> {
+    let size = at.integer(0, u32::MAX.into())?;
+    if is_queue_size(size) {
+        Ok(size)
+    } else {
+        Err(at.error(format!("is {size}, a power of two from 1024 to 8192 wanted")))
     }
 }

@@ -4,7 +4,9 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
+use crate::finding::Finding;
 use crate::names::{Cidr, HostName, Mac, NetdevName, PciAddress, RdmaName};
+use crate::plan::ends::{self, End};
 use crate::plan::mesh::DOMAINS;
 
 /// Ring sizes that can be planned. The one place that says so: everything else counts nodes.
@@ -119,6 +121,45 @@ impl Ring {
     /// Number of nodes.
     pub fn size(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// What is wrong with the ring by itself: addresses and MACs that no port or more than one port
+    /// can have, cables whose ends are in different subnets, HCAs named differently.
+    pub(super) fn check(&self) -> Vec<Finding> {
+        let mut all = Vec::new();
+        let mut hcas = Vec::new();
+        for node in &self.nodes {
+            let ports = node.by_hca_index();
+            all.extend(ports.iter().map(|(_, _, port)| End {
+                host: &node.host,
+                netdev: &port.netdev,
+                rdma: Some(&port.rdma),
+                pci: port.pci,
+                address: Some(port.ipv4),
+                mac: port.mac,
+            }));
+            hcas.push((&node.host, ports.iter().map(|(_, _, port)| &port.rdma).collect()));
+        }
+        let mut findings = ends::check(&all);
+        findings.extend(ends::check_hca_names(&hcas));
+        for (rank, node) in self.nodes.iter().enumerate() {
+            for domain in 0..DOMAINS {
+                let near = node.port(Direction::Clockwise, domain);
+                let peer = &self.nodes[Direction::Clockwise.step(rank, self.size())];
+                let far = peer.port(Direction::CounterClockwise, domain);
+                // A topology document has addresses alone (/32): its cables are given, not derived.
+                if (near.ipv4.prefix, far.ipv4.prefix) != (32, 32) && near.ipv4.network() != far.ipv4.network() {
+                    let found = format!(
+                        "{} and {} of {} {} are in different subnets",
+                        near.ipv4, far.ipv4, peer.host, far.netdev
+                    );
+                    findings.push(
+                        Finding::problem("subnet-ends", found, "one subnet per cable").on(&node.host).at(&near.netdev),
+                    );
+                }
+            }
+        }
+        findings
     }
 
     /// The port of node `rank` that faces `direction` in `domain`.

@@ -1,0 +1,330 @@
+//! Files: bounded reading of what others wrote, and replacing a file or folder as a whole.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::json::LARGEST_DOCUMENT;
+
+/// A file or folder that could not be read or written: which, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {what}", path.display())]
+pub struct FileError {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl FileError {
+    fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
+        FileError { path: path.to_owned(), what: what.to_string() }
+    }
+}
+
+/// Whether a symbolic link may stand at the end of the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// It is followed.
+    Follow,
+    /// It is refused.
+    Refuse,
+}
+
+/// Reads a regular file of at most [`LARGEST_DOCUMENT`] bytes.
+pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
+    let error = |e: &dyn std::fmt::Display| FileError::new(path, e);
+    let nofollow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
+    // O_NONBLOCK: a FIFO at that path must not hang the program.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nofollow | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) if links == Links::Refuse => error(&"is a symbolic link, a regular file wanted"),
+            _ => error(&e),
+        })?;
+    if !file.metadata().map_err(|e| error(&e))?.is_file() {
+        return Err(error(&"is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST_DOCUMENT + 1).read_to_end(&mut bytes).map_err(|e| error(&e))?;
+    if bytes.len() as u64 > LARGEST_DOCUMENT {
+        return Err(error(&format!("is larger than {LARGEST_DOCUMENT} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// What a folder is to hold: relative path to content. One level of sub-folders is enough.
+pub type Content = BTreeMap<String, Entry>;
+
+/// A file of a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is a script to run.
+    pub executable: bool,
+}
+
+/// Replaces the folder `path` as a whole, or leaves everything as it was.
+///
+/// The new folder is built beside the old one and takes its place in one step. `ours` says which
+/// relative paths belong to an earlier folder of this kind: a folder with anything else in it is
+/// not replaced, so nothing of the user's is lost.
+pub fn replace_folder(path: &Path, content: &Content, ours: impl Fn(&str) -> bool) -> Result<(), FileError> {
+    let (parent, name) = parent_and_name(path)?;
+    let target = parent.join(&name);
+    let exists = check_target(&target, &ours)?;
+    let staging = stage(&parent, &name, content).map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
+    let result = if exists { exchange(&staging, &target, &ours) } else { put_new(&staging, &target) };
+    if result.is_err() {
+        let _ = remove_content(&staging, &|_| true);
+    }
+    result.map_err(|e| FileError::new(path, format!("could not be put in place: {e}")))?;
+    sync_folder(&parent).map_err(|e| FileError::new(&parent, e))
+}
+
+/// Writes one file beside `path` and renames it into place.
+pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let (parent, name) = parent_and_name(path)?;
+    let staging = parent.join(format!(".{name}.new-{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        write_new(&staging, bytes, false)?;
+        std::fs::rename(&staging, path)?;
+        sync_folder(&parent)
+    };
+    write().map_err(|e| {
+        let _ = std::fs::remove_file(&staging);
+        FileError::new(path, format!("could not be written: {e}"))
+    })
+}
+
+/// Creates a folder (and those above it) unless it is there.
+pub fn create_folder(path: &Path) -> Result<(), FileError> {
+    std::fs::create_dir_all(path).map_err(|e| FileError::new(path, e))
+}
+
+fn parent_and_name(path: &Path) -> Result<(PathBuf, String), FileError> {
+    let name = path
+        .file_name()
+        .filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/."))
+        .and_then(|name| name.to_str())
+        .ok_or_else(|| FileError::new(path, "a path that ends in a name wanted"))?;
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
+    };
+    Ok((parent.to_owned(), name.to_owned()))
+}
+
+/// Whether the target exists; an error when it is not one that may be replaced.
+fn check_target(target: &Path, ours: &impl Fn(&str) -> bool) -> Result<bool, FileError> {
+    let error = |what: &dyn std::fmt::Display| FileError::new(target, what);
+    let metadata = match std::fs::symlink_metadata(target) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        other => other.map_err(|e| error(&e))?,
+    };
+    if metadata.is_symlink() {
+        return Err(error(&"is a symbolic link, a folder wanted"));
+    }
+    if !metadata.is_dir() {
+        return Err(error(&"is a file, a folder wanted"));
+    }
+    match first_foreign(target, "", ours).map_err(|e| error(&e))? {
+        Some(foreign) => Err(error(&format!(
+            "holds {}, which this program did not write; a new folder, or one that it wrote before, wanted",
+            crate::names::quoted(&foreign)
+        ))),
+        None => Ok(true),
+    }
+}
+
+/// The first entry below `folder` that is not `ours`.
+fn first_foreign(folder: &Path, below: &str, ours: &impl Fn(&str) -> bool) -> io::Result<Option<String>> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<io::Result<_>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if below.is_empty() { name } else { format!("{below}/{name}") };
+        let kind = entry.file_type()?;
+        if kind.is_dir() && below.is_empty() && ours(&format!("{path}/")) {
+            if let Some(foreign) = first_foreign(&entry.path(), &path, ours)? {
+                return Ok(Some(foreign));
+            }
+        } else if !kind.is_file() || !ours(&path) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+fn write_new(path: &Path, bytes: &[u8], executable: bool) -> io::Result<()> {
+    let mode = if executable { 0o755 } else { 0o644 };
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Builds the new folder beside its place and returns where it is.
+fn stage(parent: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
+    let staging = parent.join(format!(".{name}.new-{}", std::process::id()));
+    std::fs::DirBuilder::new().mode(0o700).create(&staging)?;
+    let fill = || -> io::Result<()> {
+        let mut folders = vec![staging.clone()];
+        for (path, entry) in content {
+            let path = staging.join(path);
+            if let Some(folder) = path.parent().filter(|f| !folders.iter().any(|known| known == f)) {
+                std::fs::DirBuilder::new().mode(0o755).create(folder)?;
+                folders.push(folder.to_owned());
+            }
+            write_new(&path, &entry.bytes, entry.executable)?;
+        }
+        std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o755))?;
+        folders.iter().try_for_each(|folder| sync_folder(folder))
+    };
+    match fill() {
+        Ok(()) => Ok(staging),
+        Err(e) => {
+            let _ = remove_content(&staging, &|_| true);
+            Err(e)
+        }
+    }
+}
+
+/// Whether the kernel or file system cannot do what `renameat2` was asked for.
+fn unsupported(e: rustix::io::Errno) -> bool {
+    matches!(e, rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS)
+}
+
+fn put_new(staging: &Path, target: &Path) -> io::Result<()> {
+    match renameat_with(CWD, staging, CWD, target, RenameFlags::NOREPLACE) {
+        // A plain rename replaces at most an empty folder: nothing can be lost.
+        Err(e) if unsupported(e) => std::fs::rename(staging, target),
+        other => Ok(other?),
+    }
+}
+
+/// Puts `staging` in the place of `target` and removes what was there.
+fn exchange(staging: &Path, target: &Path, ours: &impl Fn(&str) -> bool) -> io::Result<()> {
+    match renameat_with(CWD, staging, CWD, target, RenameFlags::EXCHANGE) {
+        Ok(()) => {}
+        Err(e) if unsupported(e) => {
+            // Without an exchange the folder is away for a moment between two renames.
+            let old = staging.with_extension(format!("old-{}", std::process::id()));
+            std::fs::rename(target, &old)?;
+            if let Err(e) = std::fs::rename(staging, target) {
+                std::fs::rename(&old, target)?;
+                return Err(e);
+            }
+            std::fs::rename(&old, staging)?;
+        }
+        Err(e) => return Err(e.into()),
+    }
+    // The new folder is in place. What somebody put into the old one meanwhile is kept with it.
+    let _ = remove_content(staging, ours);
+    Ok(())
+}
+
+/// Removes what is `ours` below `folder`, and then the folder when nothing else is in it.
+fn remove_content(folder: &Path, ours: &impl Fn(&str) -> bool) -> io::Result<()> {
+    fn remove(folder: &Path, below: &str, ours: &impl Fn(&str) -> bool) -> io::Result<()> {
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = format!("{below}{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                let path = format!("{path}/");
+                if ours(&path) {
+                    remove(&entry.path(), &path, ours)?;
+                }
+            } else if ours(&path) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        std::fs::remove_dir(folder)
+    }
+    remove(folder, "", ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(names: &[&str]) -> Content {
+        names.iter().map(|n| ((*n).to_owned(), Entry { bytes: n.as_bytes().to_vec(), executable: n.ends_with(".sh") })).collect()
+    }
+
+    fn ours(path: &str) -> bool {
+        matches!(path, "a" | "b.sh" | "in/" | "in/c")
+    }
+
+    fn names(path: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            std::fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_folder_is_made_and_then_replaced_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        replace_folder(&path, &content(&["a", "b.sh", "in/c"]), ours).unwrap();
+        assert_eq!(names(&path), ["a", "b.sh", "in"]);
+        assert_eq!(std::fs::metadata(path.join("b.sh")).unwrap().permissions().mode() & 0o111, 0o111);
+        replace_folder(&path, &content(&["a"]), ours).unwrap();
+        assert_eq!(names(&path), ["a"]);
+        assert_eq!(names(dir.path()), ["out"], "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_folder_that_holds_something_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        for foreign in ["notes.txt", "in/notes.txt", "a/x", "in/deep/x"] {
+            let _ = std::fs::remove_dir_all(&path);
+            let file = path.join(foreign);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, "mine").unwrap();
+            let error = replace_folder(&path, &content(&["a"]), ours).unwrap_err().to_string();
+            assert!(error.contains("did not write"), "{error}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+            assert_eq!(names(dir.path()), ["out"]);
+        }
+    }
+
+    #[test]
+    fn a_link_or_file_in_the_place_of_the_folder_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, file) = (dir.path().join("link"), dir.path().join("file"));
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        for path in [&link, &file, &dir.path().join("no/such/out"), &dir.path().join(".."), &dir.path().join(".")] {
+            assert!(replace_folder(path, &content(&["a"]), ours).is_err(), "{}", path.display());
+        }
+        assert_eq!(names(dir.path()), ["file", "link"]);
+    }
+
+    #[test]
+    fn documents_are_regular_files_of_bounded_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("f"), dir.path().join("l"));
+        std::fs::write(&file, "{}").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert_eq!(read_document(&link, Links::Follow).unwrap(), b"{}");
+        assert!(read_document(&link, Links::Refuse).unwrap_err().to_string().contains("symbolic link"));
+        assert!(read_document(dir.path(), Links::Follow).is_err());
+        assert!(read_document(Path::new("/dev/zero"), Links::Follow).is_err());
+        File::create(&file).unwrap().set_len(LARGEST_DOCUMENT + 1).unwrap();
+        assert!(read_document(&file, Links::Follow).unwrap_err().to_string().contains("larger"));
+    }
+}
