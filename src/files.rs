@@ -40,13 +40,12 @@ pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
     let error = |e: &dyn std::fmt::Display| FileError::new(path, e);
     let nofollow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
     // O_NONBLOCK: a FIFO at that path must not hang the program.
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nofollow | libc::O_NONBLOCK)
-        .open(path)
-        .map_err(|e| match e.raw_os_error() {
-            Some(libc::ELOOP) if links == Links::Refuse => error(&"is a symbolic link, a regular file wanted"),
-            _ => error(&e),
+    let file =
+        OpenOptions::new().read(true).custom_flags(nofollow | libc::O_NONBLOCK).open(path).map_err(|e| {
+            match e.raw_os_error() {
+                Some(libc::ELOOP) if links == Links::Refuse => error(&"is a symbolic link, a regular file wanted"),
+                _ => error(&e),
+            }
         })?;
     if !file.metadata().map_err(|e| error(&e))?.is_file() {
         return Err(error(&"is no regular file"));
@@ -80,7 +79,8 @@ pub fn replace_folder(path: &Path, content: &Content, ours: impl Fn(&str) -> boo
     let (parent, name) = parent_and_name(path)?;
     let target = parent.join(&name);
     let exists = check_target(&target, &ours)?;
-    let staging = stage(&parent, &name, content).map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
+    let staging =
+        stage(&parent, &name, content).map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
     let result = if exists { exchange(&staging, &target, &ours) } else { put_new(&staging, &target) };
     if result.is_err() {
         let _ = remove_content(&staging, &|_| true);
@@ -260,7 +260,10 @@ mod tests {
     use super::*;
 
     fn content(names: &[&str]) -> Content {
-        names.iter().map(|n| ((*n).to_owned(), Entry { bytes: n.as_bytes().to_vec(), executable: n.ends_with(".sh") })).collect()
+        names
+            .iter()
+            .map(|n| ((*n).to_owned(), Entry { bytes: n.as_bytes().to_vec(), executable: n.ends_with(".sh") }))
+            .collect()
     }
 
     fn ours(path: &str) -> bool {

@@ -9,11 +9,27 @@
 //! | [`finding`] | the unit of every report | none |
 //! | [`facts`] | the facts of one node, and their document | none |
 //! | [`plan`] | facts to plan: checks, ring, paths, routes, rules, markers, environment | none |
+//! | [`folder`] | plan to plan folder: scripts, picture, documents | none |
+//! | [`redact`] | facts that can be shown to others | none |
+//! | [`files`] | bounded reading; replacing a file or folder as a whole | files |
+//! | [`collect`] | the facts of this host, gathered | kernel, libibverbs |
+//! | `remote` | the program on other hosts over SSH | child processes |
+//! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
-#![warn(missing_docs)]
-
+pub mod collect;
 pub mod facts;
+pub mod files;
 pub mod finding;
+pub mod folder;
 pub mod json;
 pub mod names;
 pub mod plan;
+pub mod redact;
+
+mod cli;
+mod commands;
+mod output;
+mod remote;
+
+pub use cli::Cli;
+pub use commands::{Exit, run};

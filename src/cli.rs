@@ -1,0 +1,128 @@
+//! What can be typed. What is meant by it is in `commands`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::names::{HostName, RdmaName};
+use crate::plan::{OppositePaths, is_queue_size};
+
+/// RDMA fabric verifier and hairpin mesh installer for switchless rings of DGX Sparks.
+///
+/// The method is research-only and off by default, in the words of those who made it.
+/// Results go to stdout, progress and diagnostics to stderr.
+///
+/// Exit codes: 0 yes; 1 no (refused, drift); 2 trouble (usage, bad input, no permission).
+#[derive(Debug, Parser)]
+#[command(name = "hairpin-mesh", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Print the facts of this host, or of other hosts over SSH.
+    Inventory(InventoryArgs),
+    /// Plan a ring: from its hosts' facts to everything that each host needs.
+    Plan(PlanArgs),
+}
+
+/// `inventory`
+#[derive(Debug, Args)]
+pub struct InventoryArgs {
+    /// Ask this host over SSH, where the program must be installed (may be repeated); without it,
+    /// this host.
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<HostName>,
+    /// Write DIR/<host>.json per host in place of printing.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Take this RDMA device as a fabric function (may be repeated) in place of every mlx5 device.
+    #[arg(long = "device", value_name = "RDMA_DEVICE", conflicts_with = "hosts")]
+    pub devices: Vec<RdmaName>,
+    /// Replace names of hosts, addresses, MACs, GUIDs and command lines, the same by the same, so
+    /// that the facts can be shown to others.
+    #[arg(long)]
+    pub redact: bool,
+    /// One JSON document on stdout (the inventory itself is JSON with and without it).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `plan`
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Take DIR/<host>.json as the facts of each host; without it they are asked over SSH.
+    #[arg(long, value_name = "DIR", conflicts_with = "topology")]
+    pub inventory: Option<PathBuf>,
+    /// Take the fabric from the peer project's topology document.
+    #[arg(long, value_name = "FILE")]
+    pub topology: Option<PathBuf>,
+    /// The plan folder; replaced as a whole or not at all.
+    #[arg(long, value_name = "DIR", default_value = "ring-mesh")]
+    pub out: PathBuf,
+    /// Paths per pair of opposite nodes.
+    #[arg(long, value_name = "2|4", default_value = "2", value_parser = opposite_paths)]
+    pub opposite_paths: OppositePaths,
+    /// Demand this GID index (0 to 255); without it, the one that all ports share, 3 if it is one.
+    #[arg(long, value_name = "N")]
+    pub gid_index: Option<u8>,
+    /// The hairpin queue size (packets, a power of two from 1024 to 8192) that `up` sets and
+    /// `verify` compares with; `keep` to leave it as it is.
+    #[arg(long, value_name = "N|keep", default_value = "8192", value_parser = hairpin_queue)]
+    pub hairpin_queue: Queue,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// The ring's hosts in TP rank order, the head first.
+    #[arg(value_name = "HOST", required = true)]
+    pub hosts: Vec<HostName>,
+}
+
+/// A hairpin queue size, or "keep".
+#[derive(Debug, Clone, Copy)]
+pub struct Queue(pub Option<u32>);
+
+fn opposite_paths(text: &str) -> Result<OppositePaths, String> {
+    match text {
+        "2" => Ok(OppositePaths::Two),
+        "4" => Ok(OppositePaths::Four),
+        _ => Err("2 or 4 wanted".into()),
+    }
+}
+
+fn hairpin_queue(text: &str) -> Result<Queue, String> {
+    if text == "keep" {
+        return Ok(Queue(None));
+    }
+    text.parse()
+        .ok()
+        .filter(|size| is_queue_size(*size))
+        .map(|size| Queue(Some(size)))
+        .ok_or_else(|| "a power of two from 1024 to 8192, or keep, wanted".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn queue_sizes_are_powers_of_two_within_the_drivers_range() {
+        for good in ["1024", "2048", "4096", "8192"] {
+            assert!(hairpin_queue(good).is_ok_and(|q| q.0.is_some()));
+        }
+        assert!(hairpin_queue("keep").is_ok_and(|q| q.0.is_none()));
+        for bad in ["0", "512", "1000", "8191", "16384", "", "-1", "Keep", "99999999999"] {
+            assert!(hairpin_queue(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `inventory`: the facts of this host, or of others over SSH.
+
+use serde::Serialize;
+
+use super::{Exit, Trouble};
+use crate::cli::InventoryArgs;
+use crate::facts::Inventory;
+use crate::files;
+use crate::json::{At, Value, parse, pretty};
+use crate::names::HostName;
+use crate::output;
+use crate::redact::Redactor;
+use crate::remote;
+
+/// The facts of one host as it told them.
+pub(super) struct Asked {
+    /// The document, with the host's name as the command line calls it.
+    pub(super) bytes: Vec<u8>,
+    /// The same, read.
+    pub(super) inventory: Inventory,
+}
+
+/// Asks all hosts at once; results in their order, each failure a line that names the host.
+pub(super) fn ask_all(hosts: &[HostName]) -> Vec<Result<Asked, String>> {
+    let results = remote::run_on_all(hosts, &["inventory", "--json"]);
+    hosts
+        .iter()
+        .zip(results)
+        .map(|(host, result)| {
+            let told = result.map_err(|e| format!("{host}: {e}"))?;
+            let name = format!("{host}: its inventory");
+            let bytes = called(host, &name, &told).map_err(|e| e.to_string())?;
+            let inventory = Inventory::from_json(&name, &bytes).map_err(|e| e.to_string())?;
+            Ok(Asked { bytes, inventory })
+        })
+        .collect()
+}
+
+/// The document with `host` set to what the command line calls that host.
+fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Vec<u8>, crate::json::DocumentError> {
+    let mut value = parse(name, told)?;
+    At::root(name, &value).need("host")?.name::<HostName>()?;
+    if let Value::Object(entries) = &mut value {
+        for (_, own) in entries.iter_mut().filter(|(key, _)| key == "host") {
+            *own = Value::Text(host.to_string());
+        }
+    }
+    Ok(pretty(&value).into_bytes())
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    /// The files written.
+    written: Vec<String>,
+    /// Hosts that gave no inventory, and why.
+    failed: &'a [String],
+}
+
+pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
+    if let Some((_, host)) = args.hosts.iter().enumerate().find(|(i, h)| args.hosts[..*i].contains(h)) {
+        return Err(Trouble::Usage(format!("--host {host} is given twice, every host once wanted")));
+    }
+    let mut failed = Vec::new();
+    let mut documents: Vec<(String, Value)> = Vec::new();
+    if args.hosts.is_empty() {
+        let inventory = crate::collect::collect(&crate::collect::Options { host: None, devices: args.devices.clone() });
+        let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
+        documents.push((inventory.host.to_string(), value));
+    } else {
+        for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts)) {
+            match result.and_then(|asked| parse(host.as_str(), &asked.bytes).map_err(|e| e.to_string())) {
+                Ok(value) => documents.push((host.to_string(), value)),
+                Err(why) => failed.push(why),
+            }
+        }
+    }
+    if args.redact {
+        let names: Vec<&str> = documents.iter().map(|(host, _)| host.as_str()).collect();
+        let mut redactor = Redactor::new(&names);
+        for (host, document) in &mut documents {
+            redactor.redact(document);
+            *host = redactor.host(host);
+        }
+    }
+    match &args.out {
+        Some(folder) => {
+            files::create_folder(folder)?;
+            let mut written = Vec::new();
+            for (host, document) in &documents {
+                let path = folder.join(format!("{host}.json"));
+                files::replace_file(&path, pretty(document).as_bytes())?;
+                written.push(path.display().to_string());
+            }
+            if args.json {
+                let report = Report { schema: "hairpin-mesh.inventory-report/v1", written, failed: &failed };
+                output::result(&pretty(&report))?;
+            } else {
+                output::result(&written.iter().map(|path| format!("ok {path}\n")).collect::<String>())?;
+            }
+        }
+        None => match (args.hosts.len(), documents.as_slice()) {
+            (0 | 1, [(_, only)]) => output::result(&pretty(only))?,
+            (0 | 1, _) => {}
+            _ => output::result(&pretty(&documents.iter().map(|(_, d)| d).collect::<Vec<_>>()))?,
+        },
+    }
+    if failed.is_empty() { Ok(Exit::Yes) } else { Err(Trouble::Several(failed)) }
+}

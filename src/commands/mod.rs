@@ -1,0 +1,55 @@
+//! The verbs: from what was typed to what is done, and the exit code.
+//!
+//! | file | verb |
+//! |---|---|
+//! | `inventory.rs` | `inventory` |
+//! | `plan.rs` | `plan` |
+
+mod inventory;
+mod plan;
+
+use crate::cli::{Cli, Verb};
+use crate::files::FileError;
+use crate::json::DocumentError;
+use crate::output;
+
+/// How a verb ended, as the process says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// In sync, planned, proven.
+    Yes = 0,
+    /// Refused, drift, not as wanted.
+    No = 1,
+    /// Usage, bad input, no permission, no device.
+    Trouble = 2,
+}
+
+/// Why a verb could not do its work (exit 2).
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error("writing the result failed: {0}")]
+    Output(#[from] std::io::Error),
+    #[error("{0}")]
+    Usage(String),
+    /// Several at once, one line each.
+    #[error("{}", .0.join("\n"))]
+    Several(Vec<String>),
+}
+
+/// Does what was typed.
+pub fn run(cli: Cli) -> Exit {
+    let result = match cli.verb {
+        Verb::Inventory(args) => inventory::run(args),
+        Verb::Plan(args) => plan::run(args),
+    };
+    result.unwrap_or_else(|trouble| {
+        for line in trouble.to_string().lines() {
+            output::failure(line);
+        }
+        Exit::Trouble
+    })
+}
