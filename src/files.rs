@@ -77,6 +77,9 @@ pub struct Entry {
 /// not replaced, so nothing of the user's is lost.
 pub fn replace_folder(path: &Path, content: &Content, ours: impl Fn(&str) -> bool) -> Result<(), FileError> {
     let (parent, name) = parent_and_name(path)?;
+    if !parent.is_dir() {
+        return Err(FileError::new(path, format!("cannot be made: {} is no folder", parent.display())));
+    }
     let target = parent.join(&name);
     let exists = check_target(&target, &ours)?;
     let staging =

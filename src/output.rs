@@ -21,7 +21,6 @@ pub fn result(text: &str) -> io::Result<()> {
     }
 }
 
-
 /// Writes findings to stderr, one line each, problems first.
 pub fn findings(findings: &[Finding]) {
     let mut err = anstream::stderr().lock();

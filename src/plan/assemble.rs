@@ -1,6 +1,6 @@
 //! Ring to plan: paths, routes, rules, markers, peer maps and environment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::finding::Finding;
 use crate::names::HostName;
@@ -135,8 +135,6 @@ pub fn assemble(ring: &Ring, hosts: &[HostName], choices: &Choices) -> Result<Pl
     let mut neighbours = Vec::new();
     let mut rules = Vec::new();
     let mut markers: Vec<MarkerRow> = Vec::new();
-    let mut findings = Vec::new();
-    let mut rule_owner: HashMap<(HostName, String, u16), String> = HashMap::new();
 
     for d in places(size) {
         let (via, to) = (d.via(size), d.to(size));
@@ -177,17 +175,6 @@ pub fn assemble(ring: &Ring, hosts: &[HostName], choices: &Choices) -> Result<Pl
             });
         }
         let identity = identity(&d, &name, choices);
-        if let Some(other) = rule_owner.insert((host(via), ingress.netdev.to_string(), identity.pref), name.clone()) {
-            findings.push(
-                Finding::problem(
-                    "rule-preference-shared",
-                    format!("{other} and {name} share preference {}", identity.pref),
-                    "one preference per rule of a device",
-                )
-                .on(host(via))
-                .at(&ingress.netdev),
-            );
-        }
         rules.push(RuleRow {
             host: host(via),
             dev: ingress.netdev.clone(),
@@ -221,10 +208,10 @@ pub fn assemble(ring: &Ring, hosts: &[HostName], choices: &Choices) -> Result<Pl
     let peer_maps = peer_maps(ring, hosts, choices.opposite_paths);
     let hcas = hca_names(ring);
     if choices.opposite_paths == OppositePaths::Four {
-        findings.extend(engine_refuses_four_paths(&peer_maps, &hcas));
-    }
-    if !findings.is_empty() {
-        return Err(findings);
+        let findings = engine_refuses_four_paths(&peer_maps, &hcas);
+        if !findings.is_empty() {
+            return Err(findings);
+        }
     }
     let cap = mesh::size_cap(choices.hairpin_queue_size);
     let env = env(&hcas, &peer_maps, cap, choices);

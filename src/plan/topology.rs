@@ -330,6 +330,16 @@ fn read_way(at: &At, size: usize) -> Result<[TopologyPort; DOMAINS], DocumentErr
 fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring> {
     let size = ranks.len();
     let before = findings.len();
+    for (i, rank) in ranks.iter().enumerate() {
+        if ranks[..i].iter().any(|r| r.alias == rank.alias) {
+            findings.push(
+                Finding::problem("host-repeated", "is the ssh_alias of more than one rank", "of one").on(&rank.alias),
+            );
+        }
+    }
+    if findings.len() > before {
+        return None;
+    }
     let mut nodes = Vec::new();
     for (rank, node) in ranks.into_iter().enumerate() {
         for (direction, ports) in Direction::BOTH.into_iter().zip(&node.ports) {
