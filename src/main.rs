@@ -19,6 +19,10 @@ fn main() {
         eprintln!("{f}");
     }
     if let Some((p, _)) = r.plan {
-        print!("{}", hairpin_mesh::json::pretty(&p));
+        if std::env::var_os("SVG").is_some() {
+            print!("{}", hairpin_mesh::folder::topology_svg(&p));
+        } else {
+            print!("{}", hairpin_mesh::json::pretty(&p));
+        }
     }
 }
