@@ -71,7 +71,14 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     if let Err(what) = crate::plan::ring::check_size(hosts.len()) {
         findings.push(Finding::problem("ring-size", what, "another number of hosts"));
     }
-    if !findings.is_empty() || hosts.len() != inventories.len() {
+    if hosts.len() != inventories.len() {
+        findings.push(Finding::problem(
+            "inventory-count",
+            format!("{} inventories for {} hosts", inventories.len(), hosts.len()),
+            "one of each host",
+        ));
+    }
+    if !findings.is_empty() {
         return nothing(findings);
     }
     for (host, inventory) in hosts.iter().zip(inventories) {
