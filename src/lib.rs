@@ -9,11 +9,13 @@
 //! | [`finding`] | the unit of every report | none |
 //! | [`facts`] | the facts of one node, and their document | none |
 //! | [`plan`] | facts to plan: checks, ring, paths, routes, rules, markers, environment | none |
+//! | [`folder`] | plan to the files of the plan folder | none |
 
 #![warn(missing_docs)]
 
 pub mod facts;
 pub mod finding;
+pub mod folder;
 pub mod json;
 pub mod names;
 pub mod plan;

@@ -20,5 +20,14 @@ fn main() {
     }
     if let Some((p, _)) = r.plan {
         print!("{}", hairpin_mesh::json::pretty(&p));
+        if let Ok(out) = std::env::var("SCRIPTS") {
+            for h in &p.hosts {
+                let hp = p.for_host(h.as_str()).unwrap();
+                std::fs::write(format!("{out}/mesh-up-{h}.sh"), hairpin_mesh::folder::script::mesh_up(&p, &hp))
+                    .unwrap();
+                std::fs::write(format!("{out}/mesh-down-{h}.sh"), hairpin_mesh::folder::script::mesh_down(&p, &hp))
+                    .unwrap();
+            }
+        }
     }
 }
