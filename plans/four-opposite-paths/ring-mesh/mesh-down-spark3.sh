@@ -1,0 +1,480 @@
+#!/bin/bash
+# mesh-down-spark3.sh: removes from this host what the mesh-up of its ring made.
+#
+# Host: spark3
+# Ring: spark1 spark2 spark3 spark4 (along the cables, and from the last back to the first)
+#
+# Run it as root. It is made from plan.json: do not edit it. The tables of this host are at the end.
+# Uses ip, tc and systemctl, and mkdir, rmdir and rm for the records in /run/dsv41-mesh.
+#
+# Removes what is exactly ours and nothing else: routes by protocol number and content, rules by
+# preference, handle and content, markers by unit, a clsact qdisc by the record of the mesh-up that
+# made it and when it holds no filter. What is at the place of ours and not exactly ours is left and
+# named. Goes on after an error. Does nothing when nothing is to do.
+#
+# It does not see open queue pairs, whose traffic it ends: stop the engine first.
+#
+# Exit code: 0 nothing of ours is left; 1 something that is not exactly ours is at the place of ours;
+# 2 something could not be removed (or: not root, not this host, a tool is missing; nothing was
+# changed then).
+
+# shellcheck disable=SC2317,SC2329 # the tables call functions by name
+set -efuo pipefail
+trap '' PIPE
+export LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+IFS=$' \t\n'
+umask 077
+
+HOST='spark3'
+ROUTE_PROTOCOL='141'
+
+# Where a clsact qdisc that we made is recorded: clsact-DEV.
+RECORDS=/run/dsv41-mesh
+
+VERDICT='' CHANGES=0 ERROR=''
+KNOWN=0 MISSING=0 STRANGE=()
+
+# --- Messages ---------------------------------------------------------------------------------
+
+# A closed pipe must not end the script half-way: SIGPIPE is ignored and a failed write is no error.
+say() { printf '%s: %s\n' "$HOST" "$*" || :; }
+complain() { printf '%s: %s\n' "$HOST" "$*" >&2 || :; }
+
+# leave CODE: ends the script. An exit that did not come this way is unforeseen; on_exit says so.
+leave() {
+    VERDICT=$1
+    exit "$1"
+}
+
+# One line of several, for a message.
+one_line() {
+    local words
+    read -r -d '' -a words <<<"$1" || :
+    LINE="${words[*]}"
+}
+
+# --- What is there ----------------------------------------------------------------------------
+#
+# Each NAME_state reads the kernel afresh and sets
+#   STATE   absent; right: exactly what the plan says; stale: ours by identity, with another
+#           content; adopt: a route that differs from ours in its protocol alone
+#   FOUND   what is at our place when STATE is stale
+#   OTHERS  what is at our place and not ours
+# and returns 1, with the reason said, when it cannot read.
+#
+# Output is captured whole and compared as a whole, word by word. (`tc | grep -q` is wrong twice:
+# grep ends at the first match, tc dies of SIGPIPE and the rule counts as absent; and `in_hw` is
+# also found in `not_in_hw`.) -N: numbers, so that no name in /etc/iproute2 changes the text.
+
+# captured COMMAND...: its output in TEXT.
+captured() {
+    if ! TEXT=$("$@"); then
+        complain "cannot read the present state: $* failed"
+        return 1
+    fi
+}
+
+here() { [[ -e /sys/class/net/$1 ]]; }
+
+# mac_of NETDEV: in MAC_NOW.
+mac_of() {
+    MAC_NOW=''
+    read -r MAC_NOW 2>/dev/null <"/sys/class/net/$1/address" || [[ -n $MAC_NOW ]]
+}
+
+# clsact_state DEV
+clsact_state() {
+    local line
+    STATE=absent OTHERS=()
+    captured tc -N qdisc show dev "$1" || return 1
+    while read -r line; do
+        case $line in
+            'qdisc clsact ffff: parent ffff:fff1') STATE=right ;;
+            # A plain ingress qdisc, or a clsact whose filters are in a shared block.
+            'qdisc clsact '* | 'qdisc ingress '*) OTHERS+=("$line") ;;
+        esac
+    done <<<"$TEXT"
+}
+
+# filters_at PREF: the filters of chain 0 at that preference in TEXT (`tc -N filter show`), one a
+# line in FILTERS: their words joined by one space, without those that say nothing about the rule
+# (indices and reference counts of the actions, kinds of statistics, how many devices hold it,
+# which action is in hardware: the state of the filter itself is what counts).
+filters_at() {
+    local line words i filter='' in_actions=no
+    FILTERS=()
+    while read -r line; do
+        read -ra words <<<"$line"
+        if [[ ${words[0]-} == filter ]]; then
+            [[ -z $filter ]] || FILTERS+=("$filter")
+            filter='' in_actions=no
+            # filter protocol P pref N KIND chain C ...
+            [[ "${words[*]:3:2} ${words[*]:6:2}" == "pref $1 chain 0" ]] || continue
+            filter="${words[*]:1}"
+            continue
+        fi
+        [[ -n $filter ]] || continue
+        for ((i = 0; i < ${#words[@]}; i++)); do
+            case ${words[i]} in
+                index | ref | bind | in_hw_count | used_hw_stats) i=$((i + 1)) ;;
+                in_hw | not_in_hw) [[ $in_actions == yes ]] || filter+=" ${words[i]}" ;;
+                action) in_actions=yes filter+=' action' ;;
+                *) filter+=" ${words[i]}" ;;
+            esac
+        done
+    done <<<"$TEXT"
+    [[ -z $filter ]] || FILTERS+=("$filter")
+}
+
+# rule_text DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT: in WANTED how filters_at shows this
+# rule, in IDENTITY what every filter at its preference has to begin with, in HANDLE how its handle
+# is shown. The pedit keys are 32-bit words of the Ethernet header; a mask bit of 1 keeps the bit.
+rule_text() {
+    local pref=$2 protocol=$4 src=$5 dst=$6 type=${7#0x} new=${8//:/} out=$9
+    printf -v HANDLE '0x%x' "$3"
+    IDENTITY="protocol [$((protocol))] pref $pref flower chain 0"
+    WANTED="$IDENTITY handle $HANDLE dst_mac $dst src_mac $src eth_type ${protocol#0x} skip_sw in_hw"
+    WANTED+=" action order 1: pedit action pipe keys 1 key #0 at eth+12: val ${type}0000 mask 0000ffff"
+    WANTED+=" action order 2: pedit action pipe keys 2 key #0 at eth+0: val ${new:0:8} mask 00000000"
+    WANTED+=" key #1 at eth+4: val ${new:8:4}0000 mask 0000ffff"
+    WANTED+=" action order 3: mirred (Egress Redirect to device $out) stolen"
+}
+
+# rule_state DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT
+rule_state() {
+    local filter
+    STATE=absent FOUND='' OTHERS=()
+    captured tc -N filter show dev "$1" ingress || return 1
+    rule_text "$@"
+    filters_at "$2"
+    for filter in "${FILTERS[@]}"; do
+        case $filter in
+            "$WANTED") STATE=right ;;
+            "$IDENTITY") ;; # the head line of the preference
+            "$IDENTITY handle $HANDLE "*) STATE=stale FOUND=$filter ;;
+            *) OTHERS+=("filter $filter") ;;
+        esac
+    done
+}
+
+# route_state DESTINATION GATEWAY DEV SRC; PROTOCOL_NOW is the protocol of a route to adopt.
+# GATEWAY is - for a route of scope link. Kernel's numbers: type 1 unicast; scope 0 global, 253 link.
+route_state() {
+    local line route words head tail
+    STATE=absent OTHERS=() PROTOCOL_NOW=''
+    captured ip -o -4 -N -d route show table main exact "$1/32" || return 1
+    if [[ $2 == - ]]; then
+        head="1 $1 dev $3 proto" tail="scope 253 src $4"
+    else
+        head="1 $1 via $2 dev $3 proto" tail="scope 0 src $4"
+    fi
+    while read -r line; do
+        read -ra words <<<"$line"
+        route="${words[*]}"
+        # What the kernel and the driver note at the end is no part of the route.
+        while [[ $route =~ ^(.*)' '(dead|linkdown|offload|trap|rt_offload|rt_trap|rt_offload_failed)$ ]]; do
+            route=${BASH_REMATCH[1]}
+        done
+        if [[ -z $route ]]; then
+            :
+        elif [[ $route == "$head $ROUTE_PROTOCOL $tail" ]]; then
+            STATE=right
+        elif [[ $STATE == absent && $route == "$head "*" $tail" && ${route#"$head "} =~ ^[0-9]+' '"$tail"$ ]]; then
+            STATE=adopt PROTOCOL_NOW=${route#"$head "} PROTOCOL_NOW=${PROTOCOL_NOW%% *}
+        else
+            OTHERS+=("route ${route#* } (type ${route%% *})")
+            if [[ $route == *" proto $ROUTE_PROTOCOL "* ]]; then
+                OTHERS[-1]+=", which the mesh-down of the plan that made it removes"
+            fi
+        fi
+    done <<<"$TEXT"
+}
+
+# neighbour_state DEV ADDRESS MAC. An entry that the kernel learnt is no obstacle: it may go at any
+# time by itself.
+neighbour_state() {
+    local words entry
+    STATE=absent OTHERS=()
+    captured ip -o -4 -N neigh show to "$2" dev "$1" nud all || return 1
+    read -ra words <<<"$TEXT"
+    entry="${words[*]}"
+    case $entry in
+        "$2 lladdr $3 PERMANENT" | "$2 lladdr $3 PERMANENT proto "*) STATE=right ;;
+        *PERMANENT* | *NOARP*) OTHERS=("neighbour $entry") ;;
+    esac
+}
+
+# marker_state DEVICE: STATE is right when it runs, absent when it does not, changing between them.
+marker_state() {
+    UNIT="dsv41-mesh-marker@$1.service"
+    # is-active fails when the unit is not active; its word is the answer.
+    TEXT=$(systemctl is-active "$UNIT") || :
+    case $TEXT in
+        active) STATE=right ;;
+        inactive | failed | unknown) STATE=absent ;;
+        ?*) STATE=changing ;;
+        *)
+            complain "cannot read the present state: systemctl is-active $UNIT answered nothing"
+            return 1
+            ;;
+    esac
+}
+
+# --- Changes ----------------------------------------------------------------------------------
+
+# tried COMMAND...: runs it; what it says goes to ERROR.
+tried() {
+    local output status=0
+    output=$("$@" 2>&1) || status=$?
+    one_line "$output"
+    ERROR=$LINE
+    return "$status"
+}
+
+# delete_rule DEV PREF HANDLE PROTOCOL ...
+delete_rule() { tried tc filter del dev "$1" ingress protocol "$4" pref "$2" handle "$3" flower; }
+
+# a_route VERB PROTOCOL DESTINATION GATEWAY DEV SRC
+a_route() {
+    if [[ $4 == - ]]; then
+        tried ip -4 route "$1" "$3/32" dev "$5" src "$6" proto "$2" scope link table main
+    else
+        tried ip -4 route "$1" "$3/32" via "$4" dev "$5" src "$6" proto "$2" scope global table main
+    fi
+}
+
+# remove_clsact DEV: removes the clsact qdisc that a mesh-up made (it left a record), unless it holds
+# filters. 1: cannot; 2: holds filters, so it stays and its record with it.
+remove_clsact() {
+    local record=$RECORDS/clsact-$1
+    [[ -e $record ]] || return 0
+    if here "$1"; then
+        clsact_state "$1" || return 1
+        if [[ $STATE == right ]]; then
+            captured tc -N filter show dev "$1" ingress || return 1
+            [[ -z $TEXT ]] || return 2
+            captured tc -N filter show dev "$1" egress || return 1
+            [[ -z $TEXT ]] || return 2
+            if ! tried tc qdisc del dev "$1" clsact; then
+                complain "$1: cannot remove the clsact qdisc: $ERROR"
+                return 1
+            fi
+            say "$1: removed the clsact qdisc"
+            CHANGES=$((CHANGES + 1))
+        fi
+    fi
+    if ! tried rm -f -- "$record"; then
+        complain "cannot remove $record: $ERROR"
+        return 1
+    fi
+}
+
+# --- Whether this is the host -----------------------------------------------------------------
+
+# identify NETDEV MAC ADDRESS
+identify() {
+    if ! here "$1"; then
+        STRANGE+=("$1: no such network device, one with MAC $2 wanted")
+        MISSING=$((MISSING + 1))
+    elif mac_of "$1" && [[ $MAC_NOW == "$2" ]]; then
+        KNOWN=$((KNOWN + 1))
+    else
+        STRANGE+=("$1: MAC is ${MAC_NOW:-not readable}, $2 wanted")
+    fi
+}
+
+# start NAME ARGUMENTS...: what both scripts do first.
+start() {
+    local tool
+    if (($# > 1)); then
+        complain "usage: $1 (it takes no arguments)"
+        leave 2
+    fi
+    if ((EUID != 0)); then
+        complain "must run as root"
+        leave 2
+    fi
+    for tool in ip tc systemctl mkdir rmdir rm; do
+        if ! command -v "$tool" >/dev/null; then
+            complain "$tool is not installed"
+            leave 2
+        fi
+    done
+    ports identify
+}
+
+refuse_host() {
+    local line
+    for line in "${STRANGE[@]}"; do complain "$line"; done
+    complain "this is not $HOST of this plan; nothing was changed"
+    leave 2
+}
+
+TROUBLES=0 LEFT=0
+
+# --- Removals: each goes on after an error ----------------------------------------------------
+
+# trouble TEXT: something of ours could not be removed.
+trouble() {
+    complain "$*"
+    TROUBLES=$((TROUBLES + 1))
+}
+
+# left PLACE: what is there and not exactly ours.
+left() {
+    local other
+    for other in "${OTHERS[@]}"; do
+        complain "$1: not exactly ours, left alone: $other"
+        LEFT=$((LEFT + 1))
+    done
+}
+
+removed() {
+    say "$*: removed"
+    CHANGES=$((CHANGES + 1))
+}
+
+remove_route() {
+    local place="route $1/32"
+    if ! route_state "$@"; then
+        trouble "$place: not removed"
+        return 0
+    fi
+    case $STATE in
+        right) if a_route del "$ROUTE_PROTOCOL" "$@"; then removed "$place"; else trouble "$place: cannot delete it: $ERROR"; fi ;;
+        adopt) OTHERS+=("route with protocol $PROTOCOL_NOW, not $ROUTE_PROTOCOL") ;;
+    esac
+    left "$place"
+}
+
+remove_neighbour() {
+    local place="$1: neighbour $2"
+    here "$1" || return 0
+    if ! neighbour_state "$@"; then
+        trouble "$place: not removed"
+        return 0
+    fi
+    if [[ $STATE == right ]]; then
+        if tried ip -4 neigh del "$2" dev "$1"; then removed "$place"; else trouble "$place: cannot delete it: $ERROR"; fi
+    fi
+    left "$place"
+}
+
+stop_marker() {
+    if ! marker_state "$1"; then
+        trouble "$1: the marker is not stopped"
+        return 0
+    fi
+    [[ $STATE != absent ]] || return 0
+    if tried systemctl stop "$UNIT" && marker_state "$1" && [[ $STATE == absent ]]; then
+        say "$1: stopped $UNIT"
+        CHANGES=$((CHANGES + 1))
+    else
+        trouble "$1: cannot stop $UNIT: ${ERROR:-it is $TEXT}"
+    fi
+}
+
+remove_rule() {
+    local place="$1: rule at preference $2" gone
+    here "$1" || return 0
+    if ! rule_state "$@"; then
+        trouble "$place: not removed"
+        return 0
+    fi
+    # Ours is also what becomes of our rule: out of the hardware, or with a target that was
+    # re-initialised (the redirect then names no device).
+    gone=${WANTED/"to device $9)"/"to device *)"}
+    FOUND=${FOUND/ not_in_hw / in_hw }
+    if [[ $STATE == stale && ($FOUND == "$WANTED" || $FOUND == "$gone") ]]; then STATE=right; fi
+    case $STATE in
+        right) if delete_rule "$@"; then removed "$place"; else trouble "$place: cannot delete it: $ERROR"; fi ;;
+        stale) OTHERS+=("filter $FOUND") ;;
+    esac
+    left "$place"
+}
+
+drop_clsact() {
+    local status=0
+    remove_clsact "$1" || status=$?
+    case $status in
+        1) trouble "$1: the clsact qdisc is not removed" ;;
+        2) say "$1: the clsact qdisc stays: it holds filters" ;;
+    esac
+}
+
+# --- The end ----------------------------------------------------------------------------------
+
+on_exit() {
+    trap '' INT TERM HUP
+    trap - EXIT
+    if [[ -z $VERDICT ]]; then
+        complain "interrupted or ended unforeseen; run it again"
+        exit 2
+    fi
+    exit "$VERDICT"
+}
+
+main() {
+    start "$@"
+    # Nothing of ours is on a device that is away, but its marker may still run.
+    if ((KNOWN == 0 || ${#STRANGE[@]} > MISSING)); then refuse_host; fi
+    routes remove_route
+    neighbours remove_neighbour
+    markers stop_marker
+    rules remove_rule
+    clsacts drop_clsact
+    # The record folder too, unless something else is in it.
+    rmdir -- "$RECORDS" 2>/dev/null || :
+    if ((CHANGES > 0)); then say "done, $CHANGES removed"; fi
+    if ((TROUBLES > 0)); then leave 2; fi
+    if ((LEFT > 0)); then leave 1; fi
+    if ((CHANGES == 0)); then say "nothing to do"; fi
+    leave 0
+}
+
+trap on_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
+
+# --- This host, row by row as in plan.json ----------------------------------------------------
+
+ports() {
+    #    device          MAC                 address
+    "$1" 'enp1s0f0np0'   '4c:bb:47:18:68:ab' '10.10.2.10'
+    "$1" 'enp1s0f1np1'   '4c:bb:47:29:e9:86' '10.10.1.11'
+    "$1" 'enP2p1s0f0np0' '4c:bb:47:62:55:0d' '10.20.2.10'
+    "$1" 'enP2p1s0f1np1' '4c:bb:47:ca:4b:53' '10.20.1.11'
+}
+clsacts() {
+    #    device
+    "$1" 'enp1s0f1np1'
+    "$1" 'enP2p1s0f1np1'
+    "$1" 'enp1s0f0np0'
+    "$1" 'enP2p1s0f0np0'
+}
+rules() {
+    #    device          pref    handle  protocol source MAC          destination MAC     set type set destination MAC redirect to
+    "$1" 'enp1s0f1np1'   '49156' '49156' '0x88b5' '4c:bb:47:dd:38:3e' '4c:bb:47:29:e9:86' '0x0800' '4c:bb:47:75:9e:68' 'enp1s0f0np0'
+    "$1" 'enP2p1s0f1np1' '49157' '49157' '0x88b5' '4c:bb:47:3f:5c:02' '4c:bb:47:ca:4b:53' '0x0800' '4c:bb:47:79:e5:c6' 'enP2p1s0f0np0'
+    "$1" 'enp1s0f0np0'   '49166' '49166' '0x88b5' '4c:bb:47:75:9e:68' '4c:bb:47:18:68:ab' '0x0800' '4c:bb:47:dd:38:3e' 'enp1s0f1np1'
+    "$1" 'enP2p1s0f0np0' '49167' '49167' '0x88b5' '4c:bb:47:79:e5:c6' '4c:bb:47:62:55:0d' '0x0800' '4c:bb:47:3f:5c:02' 'enP2p1s0f1np1'
+}
+markers() {
+    #    RDMA device
+    "$1" 'rocep1s0f0'
+    "$1" 'roceP2p1s0f0'
+    "$1" 'rocep1s0f1'
+    "$1" 'roceP2p1s0f1'
+}
+neighbours() { :; } # none
+routes() {
+    #    destination  gateway      device          source
+    "$1" '10.10.3.11' '10.10.2.11' 'enp1s0f0np0'   '10.10.2.10'
+    "$1" '10.20.3.11' '10.20.2.11' 'enP2p1s0f0np0' '10.20.2.10'
+    "$1" '10.10.0.10' '10.10.1.10' 'enp1s0f1np1'   '10.10.1.11'
+    "$1" '10.20.0.10' '10.20.1.10' 'enP2p1s0f1np1' '10.20.1.11'
+}
+
+main "$0" "$@"
