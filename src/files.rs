@@ -97,7 +97,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let (parent, name) = parent_and_name(path)?;
     let staging = parent.join(format!(".{name}.new-{}", std::process::id()));
     let write = || -> io::Result<()> {
-        write_new(&staging, bytes, false)?;
+        write_new(&staging, bytes, false)?.sync_all()?;
         std::fs::rename(&staging, path)?;
         sync_folder(&parent)
     };
@@ -167,11 +167,22 @@ fn first_foreign(folder: &Path, below: &str, ours: &impl Fn(&str) -> bool) -> io
     Ok(None)
 }
 
-fn write_new(path: &Path, bytes: &[u8], executable: bool) -> io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8], executable: bool) -> io::Result<File> {
     let mode = if executable { 0o755 } else { 0o644 };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
-    file.sync_all()
+    Ok(file)
+}
+
+/// Makes files and folders durable. All at once, so that a journalling file system commits them
+/// together and not one after the other.
+fn sync_all(files: &[File]) -> io::Result<()> {
+    std::thread::scope(|scope| {
+        let syncing: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
+        syncing
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread failed"))))
+    })
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
@@ -184,16 +195,20 @@ fn stage(parent: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
     std::fs::DirBuilder::new().mode(0o700).create(&staging)?;
     let fill = || -> io::Result<()> {
         let mut folders = vec![staging.clone()];
+        let mut written = Vec::new();
         for (path, entry) in content {
             let path = staging.join(path);
             if let Some(folder) = path.parent().filter(|f| !folders.iter().any(|known| known == f)) {
                 std::fs::DirBuilder::new().mode(0o755).create(folder)?;
                 folders.push(folder.to_owned());
             }
-            write_new(&path, &entry.bytes, entry.executable)?;
+            written.push(write_new(&path, &entry.bytes, entry.executable)?);
         }
         std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o755))?;
-        folders.iter().try_for_each(|folder| sync_folder(folder))
+        for folder in &folders {
+            written.push(File::open(folder)?);
+        }
+        sync_all(&written)
     };
     match fill() {
         Ok(()) => Ok(staging),

@@ -8,7 +8,7 @@
 //! | `mesh.rs` | the constants of the mesh, with their sources |
 //! | `ring.rs` | the ring as a value; the ring sizes that can be planned |
 //! | `ends.rs` | checks on the ends of cables, whatever they were read from |
-//! | `derive.rs` | inventories to ring: every check, all problems at once |
+//! | `derive/` | inventories to ring: every check, all problems at once |
 //! | `assemble.rs` | ring to plan: paths, routes, rules, markers, environment |
 //! | `topology.rs` | the peer project's topology document (`fabric.json`), read and written |
 //! | `document.rs` | `plan.json` read back, and checked against its own ports |

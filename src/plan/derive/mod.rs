@@ -1,0 +1,175 @@
+//! Inventories to ring: every check that refuses, all problems at once, causes before consequences.
+//!
+//! | file | what it decides |
+//! |---|---|
+//! | `place.rs` | which port is which: domain and port number |
+//! | `address.rs` | which of a port's addresses is on the ring |
+//! | `settings.rs` | the settings that refuse a node; the queue size that it has |
+//! | `gid.rs` | the GID index that all ports share |
+//! | `cables.rs` | subnets to cables, cables to ring order |
+
+mod address;
+mod cables;
+mod gid;
+mod place;
+mod settings;
+
+use std::collections::HashMap;
+
+use crate::facts::{Inventory, PortFacts};
+use crate::finding::Finding;
+use crate::names::{Cidr, HostName, RdmaName};
+use crate::plan::ends::{self, End};
+use crate::plan::mesh::{self};
+use crate::plan::ring::{Direction, Node, Ring, RingPort};
+
+/// What the inventories give: the ring, when there is one, and everything found on the way.
+pub struct Derived {
+    /// The ring; none when it could not be derived.
+    pub ring: Option<Ring>,
+    /// The GID index that all ports share (the preferred one when there is none).
+    pub gid_index: u8,
+    /// The smallest applied hairpin queue size, packets.
+    pub hairpin_queue_size: u32,
+    /// Problems and warnings.
+    pub findings: Vec<Finding>,
+}
+
+/// Ports of a node per domain: one for each way around the ring.
+const PORTS_PER_DOMAIN: usize = 2;
+
+/// A port in its place in its node, with the address that is on the ring.
+#[derive(Clone, Copy)]
+struct Located<'a> {
+    /// Index into the inventories.
+    node: usize,
+    host: &'a HostName,
+    facts: &'a PortFacts,
+    domain: usize,
+    /// 0 for the lower PCI function of the domain, 1 for the higher.
+    port: usize,
+    address: Option<Cidr>,
+}
+
+impl<'a> Located<'a> {
+    fn label(&self) -> String {
+        format!("{} {}", self.host, self.facts.netdev)
+    }
+
+    fn end(&self) -> End<'a> {
+        End {
+            host: self.host,
+            netdev: &self.facts.netdev,
+            rdma: self.facts.rdma.known().and_then(Option::as_ref),
+            pci: self.facts.pci.known().copied().flatten(),
+            address: self.address,
+            mac: self.facts.mac,
+        }
+    }
+}
+
+/// Derives the ring of `hosts` (the head first) from their inventories, in the same order.
+pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u8>) -> Derived {
+    let mut findings = Vec::new();
+    let nothing = |findings| Derived {
+        ring: None,
+        gid_index: gid_index.unwrap_or(mesh::PREFERRED_GID_INDEX),
+        hairpin_queue_size: mesh::DEFAULT_HAIRPIN_QUEUE,
+        findings,
+    };
+    for (i, host) in hosts.iter().enumerate() {
+        if hosts[..i].contains(host) {
+            findings.push(Finding::problem("host-repeated", "is given more than once", "every host once").on(host));
+        }
+    }
+    if let Err(what) = crate::plan::ring::check_size(hosts.len()) {
+        findings.push(Finding::problem("ring-size", what, "another number of hosts"));
+    }
+    if hosts.len() != inventories.len() {
+        findings.push(Finding::problem(
+            "inventory-count",
+            format!("{} inventories for {} hosts", inventories.len(), hosts.len()),
+            "one of each host",
+        ));
+    }
+    if !findings.is_empty() {
+        return nothing(findings);
+    }
+    for (host, inventory) in hosts.iter().zip(inventories) {
+        if inventory.host != *host {
+            findings.push(
+                Finding::problem(
+                    "inventory-of-another-host",
+                    format!("its inventory is of host {}", inventory.host),
+                    format!("host {host}"),
+                )
+                .on(host),
+            );
+        }
+    }
+
+    let (mut ports, placed) = place::locate(hosts, inventories, &mut findings);
+    address::choose_addresses(&mut ports, &mut findings);
+    for port in &ports {
+        settings::check_port(port, &mut findings);
+    }
+    let gid_index = gid::choose_gid_index(&ports, gid_index, &mut findings);
+    let ends: Vec<End> = ports.iter().map(Located::end).collect();
+    findings.extend(ends::check(&ends));
+    if placed && let Some(table) = hca_table(hosts, &ports) {
+        findings.extend(ends::check_hca_names(&table));
+    }
+    settings::check_management(inventories, &mut findings);
+    let hairpin_queue_size = settings::smallest_queue(&ports, &mut findings);
+
+    let peers = cables::join(&ports, &mut findings);
+    let order = if placed { cables::walk(hosts, &ports, &peers, &mut findings) } else { None };
+    let ring = order.and_then(|order| build(hosts, inventories, &ports, &peers, &order));
+    Derived { ring, gid_index, hairpin_queue_size, findings }
+}
+
+/// The HCAs of every host in HCA order, when every node has its ports and every port its device.
+fn hca_table<'a>(hosts: &'a [HostName], ports: &[Located<'a>]) -> Option<Vec<(&'a HostName, Vec<&'a RdmaName>)>> {
+    let table = hosts.iter().enumerate().map(|(node, host)| {
+        let mut own: Vec<&Located> = ports.iter().filter(|p| p.node == node).collect();
+        own.sort_by_key(|p| (p.domain, p.port));
+        let names: Option<Vec<&RdmaName>> = own.iter().map(|p| p.facts.rdma.known()?.as_ref()).collect();
+        Some((host, names?))
+    });
+    table.collect()
+}
+
+/// The ring value, from a walk that found no fault.
+fn build(
+    hosts: &[HostName],
+    inventories: &[Inventory],
+    ports: &[Located],
+    peers: &HashMap<usize, usize>,
+    order: &[usize],
+) -> Option<Ring> {
+    let size = order.len();
+    let facing = |rank: usize, direction: Direction, domain: usize| -> Option<RingPort> {
+        let (node, neighbour) = (order[rank], order[direction.step(rank, size)]);
+        let (i, port) = ports.iter().enumerate().find(|(i, p)| {
+            p.node == node && p.domain == domain && peers.get(i).is_some_and(|peer| ports[*peer].node == neighbour)
+        })?;
+        debug_assert!(peers.contains_key(&i));
+        Some(RingPort {
+            netdev: port.facts.netdev.clone(),
+            rdma: port.facts.rdma.known()?.clone()?,
+            pci: port.facts.pci.known().copied().flatten(),
+            ipv4: port.address?,
+            mac: port.facts.mac,
+            hca_index: domain * PORTS_PER_DOMAIN + port.port,
+        })
+    };
+    let nodes = (0..size).map(|rank| {
+        let way = |direction| Some([facing(rank, direction, 0)?, facing(rank, direction, 1)?]);
+        Some(Node {
+            host: hosts[order[rank]].clone(),
+            ports: [way(Direction::Clockwise)?, way(Direction::CounterClockwise)?],
+            management_netdev: inventories[order[rank]].management_netdev.known().cloned().flatten(),
+        })
+    });
+    Some(Ring { nodes: nodes.collect::<Option<_>>()? })
+}
