@@ -335,3 +335,100 @@ fn env(hcas: &str, maps: &str, cap: u32, choices: &Choices) -> Env {
     }
     env
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::ring::Node;
+
+    /// A ring of any size, with names and addresses that say where a port is.
+    fn ring(size: usize) -> Ring {
+        let port = |rank: usize, direction: Direction, domain: usize| {
+            let function = direction as usize;
+            let cable = if direction == Direction::Clockwise { rank } else { (rank + size - 1) % size };
+            let end = 1 + function;
+            RingPort {
+                netdev: format!("enP{domain}p1s0f{function}").parse().unwrap(),
+                rdma: format!("roceP{domain}p1s0f{function}").parse().unwrap(),
+                pci: None,
+                ipv4: format!("10.{domain}.{cable}.{end}/24").parse().unwrap(),
+                mac: format!("02:00:00:{rank:02x}:{domain:02x}:{function:02x}").parse().unwrap(),
+                hca_index: domain * 2 + function,
+            }
+        };
+        let node = |rank: usize| Node {
+            host: format!("n{rank}").parse().unwrap(),
+            ports: Direction::BOTH.map(|direction| [0, 1].map(|domain| port(rank, direction, domain))),
+            management_netdev: None,
+        };
+        Ring { nodes: (0..size).map(node).collect() }
+    }
+
+    fn plan_of(size: usize) -> Plan {
+        let ring = ring(size);
+        assert_eq!(ring.check(), []);
+        let hosts: Vec<HostName> = ring.nodes.iter().map(|n| n.host.clone()).collect();
+        let choices = Choices {
+            opposite_paths: OppositePaths::Two,
+            gid_index: 3,
+            hairpin_queue_size: 1024,
+            hairpin_queue_wanted: None,
+            strategy: RouteStrategy::AdjacentGateway,
+            identities: BTreeMap::new(),
+        };
+        assemble(&ring, &hosts, &choices).unwrap()
+    }
+
+    #[test]
+    fn nothing_here_depends_on_a_ring_of_four() {
+        for size in 4..=8 {
+            let plan = plan_of(size);
+            assert_eq!(plan.ports.len(), 4 * size);
+            assert_eq!(plan.paths.iter().filter(|p| p.kind == PathKind::Direct).count(), 4 * size);
+            let diagonals: Vec<&PathRow> = plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal).collect();
+            assert_eq!(diagonals.len(), 2 * size, "{size}");
+            for d in &diagonals {
+                assert!(
+                    diagonals.iter().any(|r| (&r.from, &r.to, &r.via, r.domain) == (&d.to, &d.from, &d.via, d.domain)),
+                    "{} has no way back",
+                    d.name
+                );
+            }
+            let mut prefs: Vec<u16> = plan.rules.iter().map(|r| r.pref).collect();
+            prefs.dedup();
+            assert_eq!(prefs.len(), plan.rules.len());
+            assert!(plan.rules.iter().all(|r| u32::from(r.pref) == r.handle && r.handle >= mesh::FIRST_PREFERENCE));
+        }
+    }
+
+    #[test]
+    fn the_load_of_the_selected_diagonals_on_each_cable_is_the_published_one() {
+        // By cable (ring ranks i and i+1): diagonals on domain 0 and on domain 1.
+        let plan = plan_of(4);
+        let rank = |host: &HostName| plan.ring.iter().position(|h| h == host).unwrap();
+        let mut load = [[0; 2]; 4];
+        for path in plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal) {
+            let stops = [rank(&path.from), rank(path.via.as_ref().unwrap()), rank(&path.to)];
+            for hop in stops.windows(2) {
+                let cable = if (hop[0] + 1) % 4 == hop[1] { hop[0] } else { hop[1] };
+                load[cable][path.domain] += 1;
+            }
+        }
+        assert_eq!(load, [[2, 2], [4, 0], [2, 2], [0, 4]]);
+    }
+
+    #[test]
+    fn a_host_route_leads_through_the_neighbour_to_the_port_that_faces_it() {
+        let plan = plan_of(4);
+        let rows: Vec<String> = plan
+            .routes
+            .iter()
+            .filter(|r| r.host.as_str() == "n0")
+            .map(|r| format!("{} via {} dev {} src {}", r.destination, r.gateway.unwrap(), r.dev, r.src))
+            .collect();
+        assert_eq!(
+            rows,
+            ["10.0.1.2 via 10.0.0.2 dev enP0p1s0f0 src 10.0.0.1", "10.1.2.1 via 10.1.3.1 dev enP1p1s0f1 src 10.1.3.2"]
+        );
+    }
+}

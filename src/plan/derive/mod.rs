@@ -20,7 +20,7 @@ use crate::facts::{Inventory, PortFacts};
 use crate::finding::Finding;
 use crate::names::{Cidr, HostName, RdmaName};
 use crate::plan::ends::{self, End};
-use crate::plan::mesh::{self};
+use crate::plan::mesh;
 use crate::plan::ring::{Direction, Node, Ring, RingPort};
 
 /// What the inventories give: the ring, when there is one, and everything found on the way.
