@@ -760,6 +760,60 @@ fn any_cabling() -> impl Strategy<Value = Vec<Inventory>> {
     )
 }
 
+/// JSON values that a field may meet, right ones for some field among them.
+fn any_json() -> impl Strategy<Value = Value> {
+    let words = select(vec![
+        "",
+        "on",
+        "off",
+        "up",
+        "applied",
+        "pending",
+        "10.0.0.1/24",
+        "0.0.0.0/0",
+        "::",
+        "02:00:00:00:00:01",
+        "enp1s0f0np0",
+        "0000:01:00.0",
+        "8192",
+        "-1",
+        "99999999999999999999",
+        "\u{1b}[31m",
+        "a\nb",
+        "../../etc",
+        "$(reboot)",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(|b| json!(b)),
+        any::<i64>().prop_map(|i| json!(i)),
+        any::<f64>().prop_map(|f| json!(f)),
+        words.prop_map(|w| json!(w)),
+        any::<String>().prop_map(|t| json!(t)),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(|items| json!(items)),
+            vec((select(vec!["not_observed", "index", "gid", "x"]), inner), 0..4)
+                .prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        ]
+    })
+}
+
+/// JSON pointers (RFC 6901) to every value of a document. No key of ours needs escaping.
+fn collect_pointers(value: &Value, pointer: String, all: &mut Vec<String>) {
+    match value {
+        Value::Object(entries) => {
+            entries.iter().for_each(|(key, value)| collect_pointers(value, format!("{pointer}/{key}"), all));
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, item)| collect_pointers(item, format!("{pointer}/{i}"), all));
+        }
+        _ => {}
+    }
+    all.push(pointer);
+}
+
 fn configuration() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -849,6 +903,46 @@ proptest! {
             // serde_json's map sorts the ports by name.
             let sorted = |mut i: Inventory| { i.ports.sort_by(|a, b| a.netdev.cmp(&b.netdev)); i };
             prop_assert_eq!(sorted(read), sorted(inventory));
+        }
+    }
+
+    /// Of any document one value is another value, one key is gone or one key more is there.
+    #[test]
+    fn an_altered_document_ends_in_an_error_with_its_place_or_in_an_inventory_that_planning_takes(
+        recipe in recipe(), host in 0..HOSTS, place in any::<Index>(), value in any_json(), how in 0..3,
+    ) {
+        let mut inventories = recipe.inventories();
+        let mut altered = document(&inventories[host]);
+        let mut pointers = Vec::new();
+        collect_pointers(&altered, String::new(), &mut pointers);
+        let pointer = place.get(&pointers).clone();
+        match (how, pointer.rsplit_once('/')) {
+            (0, Some((parent, key))) => {
+                if let Some(Value::Object(parent)) = altered.pointer_mut(parent) {
+                    parent.remove(key);
+                }
+            }
+            (1, _) => {
+                if let Some(Value::Object(object)) = altered.pointer_mut(&pointer) {
+                    object.insert("more".into(), value);
+                }
+            }
+            _ => *altered.pointer_mut(&pointer).unwrap() = value,
+        }
+        match Inventory::from_json("x.json", &serde_json::to_vec(&altered).unwrap()) {
+            Ok(inventory) => {
+                inventories[host] = inventory;
+                let planned = plan(&recipe.names, &inventories, &Options::default());
+                match &planned.plan {
+                    Some((plan, _)) => check_plan(plan),
+                    None => prop_assert!(!problems(&planned).is_empty()),
+                }
+            }
+            Err(error) => {
+                let line = error.to_string();
+                prop_assert!(line.starts_with("x.json: "), "{}", line);
+                prop_assert!(!line.chars().any(char::is_control), "{:?}", line);
+            }
         }
     }
 

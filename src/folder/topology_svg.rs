@@ -909,33 +909,38 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_the_same_every_time_and_rsvg_and_xmllint_take_it() {
+    fn the_picture_is_the_same_every_time_and_a_renderer_takes_it() {
         for (name, plan) in cases() {
             let svg = topology_svg(&plan);
             assert_eq!(svg, topology_svg(&plan));
             if !name.starts_with(['4', '8']) {
                 continue;
             }
-            for (program, arguments) in
-                [("rsvg-convert", ["--width=300", "--format=png"]), ("xmllint", ["--noout", "-"])]
-            {
-                // Neither is a dependency: the balance of the tags is checked above in any case.
-                let child = Command::new(program)
-                    .args(arguments)
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn();
-                let Ok(mut child) = child else { continue };
-                child.stdin.take().unwrap().write_all(svg.as_bytes()).unwrap();
-                let output = child.wait_with_output().unwrap();
-                assert!(
-                    output.status.success() && output.stderr.is_empty(),
-                    "{name}: {program}: {}",
-                    String::from_utf8_lossy(&output.stderr)
-                );
-            }
+            let child = Command::new("rsvg-convert")
+                .args(["--width=300", "--format=png"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn();
+            let mut child = match child {
+                Ok(child) => child,
+                // Not in every place where tests run; the tags are checked above in any case.
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return not_tested("rendering topology.svg"),
+                Err(e) => panic!("rsvg-convert: {e}"),
+            };
+            child.stdin.take().unwrap().write_all(svg.as_bytes()).unwrap();
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{name}: {said}");
+            assert!(output.stdout.starts_with(b"\x89PNG"), "{name}");
         }
+    }
+
+    /// Says at the end of `cargo xtask test` that something was not tested.
+    fn not_tested(what: &str) {
+        let Some(log) = std::env::var_os("HAIRPIN_MESH_NOT_TESTED") else { return };
+        let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
+        writeln!(log, "{what} (no rsvg-convert)").unwrap();
     }
 
     #[test]
