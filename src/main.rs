@@ -1,24 +1,8 @@
-//! t
-use hairpin_mesh::{facts::Inventory, plan::*};
-fn main() {
-    let a: Vec<String> = std::env::args().collect();
-    let hosts: Vec<hairpin_mesh::names::HostName> = a[3..].iter().map(|h| h.parse().unwrap()).collect();
-    let inv: Vec<Inventory> = hosts
-        .iter()
-        .map(|h| {
-            let p = format!("{}/{h}.json", a[1]);
-            Inventory::from_json(&p, &std::fs::read(&p).unwrap()).unwrap()
-        })
-        .collect();
-    let o = Options {
-        opposite_paths: if a[2] == "4" { OppositePaths::Four } else { OppositePaths::Two },
-        ..Default::default()
-    };
-    let r = plan(&hosts, &inv, &o);
-    for f in &r.findings {
-        eprintln!("{f}");
-    }
-    if let Some((p, _)) = r.plan {
-        print!("{}", hairpin_mesh::json::pretty(&p));
-    }
+//! Temporary: prints this host's inventory.
+use hairpin_mesh::collect::{Options, collect};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let devices = std::env::args().skip(1).map(|name| name.parse()).collect::<Result<_, _>>()?;
+    print!("{}", hairpin_mesh::json::pretty(&collect(&Options { host: None, devices })?));
+    Ok(())
 }
