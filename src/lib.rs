@@ -12,7 +12,9 @@
 //! | [`folder`] | plan to plan folder: scripts, picture, documents | none |
 //! | [`redact`] | facts that can be shown to others | none |
 //! | [`files`] | bounded reading; replacing a file or folder as a whole | files |
-//! | [`collect`] | the facts of this host, gathered | kernel, libibverbs |
+//! | [`kernel`] | netlink, sysfs and procfs: bytes to values, no child processes | kernel |
+//! | [`verbs`] | what only libibverbs knows, through the C layer in `native/` | device |
+//! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
 //! | `remote` | the program on other hosts over SSH | child processes |
 //! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
@@ -22,9 +24,11 @@ pub mod files;
 pub mod finding;
 pub mod folder;
 pub mod json;
+pub mod kernel;
 pub mod names;
 pub mod plan;
 pub mod redact;
+pub mod verbs;
 
 mod cli;
 mod commands;

@@ -92,6 +92,90 @@ name_type!(
     RdmaName, 63, b"_.:-",
     "an RDMA device name of letters, digits, '_', '.', ':' and '-' that starts with a letter or digit (63 characters at most)"
 );
+name_type!(
+    /// A file of sysfs or procfs, a counter or a setting: `[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}`. Never
+    /// a path: no `/`, no leading dot.
+    AttributeName, 64, b"_.:-",
+    "the name of a counter or setting of letters, digits, '_', '.', ':' and '-' that starts with a letter or digit (64 characters at most)"
+);
+
+/// Text of the kernel or of a process that is shown and compared, never used as a name: printable
+/// ASCII, at most [`Text::LONGEST`] characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Text(String);
+
+impl Text {
+    /// Most characters of a text.
+    pub const LONGEST: usize = 512;
+
+    /// From any bytes: those that are not printable ASCII become `\xNN`, and what is too long is
+    /// cut and ends in `...`.
+    pub fn from_bytes(bytes: &[u8]) -> Text {
+        let mut text = String::new();
+        for byte in bytes {
+            match byte {
+                b' '..=b'~' => text.push(char::from(*byte)),
+                other => text.push_str(&format!("\\x{other:02x}")),
+            }
+            if text.len() > Text::LONGEST {
+                text.truncate(Text::LONGEST - 3);
+                text.push_str("...");
+                break;
+            }
+        }
+        Text(text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Text {
+        Text::from_bytes(text.as_bytes())
+    }
+}
+
+impl FromStr for Text {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Text, NameError> {
+        if text.len() <= Text::LONGEST && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            Ok(Text(text.to_owned()))
+        } else {
+            Err(NameError::new(text, "printable ASCII text (512 characters at most)"))
+        }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// An EtherType. Written as `0x88b5`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EtherType(pub u16);
+
+impl FromStr for EtherType {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        text.strip_prefix("0x")
+            .filter(|digits| digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|digits| u16::from_str_radix(digits, 16).ok())
+            .map(EtherType)
+            .ok_or_else(|| NameError::new(text, "an EtherType like 0x88b5"))
+    }
+}
+
+impl fmt::Display for EtherType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
 
 /// An Ethernet MAC address. Written in lower case with colons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -295,7 +379,7 @@ macro_rules! serialize_as_text {
         }
     )*};
 }
-serialize_as_text!(Mac, PciAddress, Cidr, Gid);
+serialize_as_text!(EtherType, Mac, PciAddress, Cidr, Gid);
 
 /// PCI domain and function of a port: where it stands in its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -350,6 +434,25 @@ mod tests {
         assert!("enP2p1s0f1np1".parse::<NetdevName>().is_ok());
         assert!("a234567890123456".parse::<NetdevName>().is_err());
         assert!("user@host".parse::<HostName>().is_err());
+    }
+
+    #[test]
+    fn text_of_any_bytes_is_printable_and_reads_back() {
+        for bytes in [&b""[..], b"ib_write_lat", b"a\x1b[31mb\0\xff", &[b'x'; 600], &[0xff; 600]] {
+            let text = Text::from_bytes(bytes);
+            assert_eq!(text.as_str().parse::<Text>().as_ref(), Ok(&text), "{bytes:?}");
+        }
+        assert_eq!(Text::from_bytes(b"a\x1b").as_str(), "a\\x1b");
+        assert!("a\nb".parse::<Text>().is_err());
+    }
+
+    #[test]
+    fn an_ethertype_is_written_with_four_hex_digits() {
+        assert_eq!("0x88B5".parse::<EtherType>().unwrap().to_string(), "0x88b5");
+        assert_eq!(EtherType(0x800).to_string(), "0x0800");
+        for bad in ["", "88b5", "0x8b5", "0x+8b5", "0x088b5"] {
+            assert!(bad.parse::<EtherType>().is_err(), "{bad:?}");
+        }
     }
 
     #[test]

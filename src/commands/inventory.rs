@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{Exit, Trouble};
 use crate::cli::InventoryArgs;
+use crate::collect;
 use crate::facts::Inventory;
 use crate::files;
 use crate::json::{At, Value, parse, pretty};
@@ -64,7 +65,8 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
     let mut failed = Vec::new();
     let mut documents: Vec<(String, Value)> = Vec::new();
     if args.hosts.is_empty() {
-        let inventory = crate::collect::collect(&crate::collect::Options { host: None, devices: args.devices.clone() });
+        let options = collect::Options { host: None, devices: args.devices.clone() };
+        let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
         let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
         documents.push((inventory.host.to_string(), value));
     } else {

@@ -4,14 +4,18 @@
 //! writes the same fields and more beside them. Keys that are not known are left alone, so that a
 //! newer inventory can be planned from; a known key of the wrong type is an error.
 
-use crate::facts::{Applied, Fact, GidEntry, Gids, Inventory, PortFacts, SCHEMA};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use crate::facts::record::{Read, field, not_observed};
+use crate::facts::{Applied, Fact, GidEntry, Gids, Inventory, LeftOut, PortDetails, PortFacts, SCHEMA};
 use crate::json::{At, DocumentError, parse};
 use crate::names::{Cidr, Gid, NetdevName, RdmaName};
 
 /// More fabric functions than any node has; only bounds what is read.
-const MOST_PORTS: usize = 64;
+pub(crate) const MOST_PORTS: usize = 64;
 /// More addresses on one port than anybody configures; only bounds what is read.
-const MOST_ADDRESSES: usize = 256;
+pub(crate) const MOST_ADDRESSES: usize = 256;
 /// Entries of a GID table (256 is what `gid_index`, 8 bits, can name).
 const MOST_GIDS: usize = 256;
 /// Longest word taken for a state or mode.
@@ -37,9 +41,9 @@ impl Inventory {
         Ok(Inventory {
             host: root.need("host")?.name()?,
             ports,
-            management_netdev: optional(root.get("management_netdev")?, |at| {
-                if at.is_null() { Ok(None) } else { at.name().map(Some) }
-            })?,
+            management_netdev: field(&root, "management_netdev")?,
+            node: Read::read(&root)?,
+            left_out: field::<Option<Vec<LeftOut>>>(&root, "left_out")?.unwrap_or_default(),
         })
     }
 }
@@ -62,36 +66,35 @@ fn port(netdev: NetdevName, at: &At) -> Result<PortFacts, DocumentError> {
         })?,
         hairpin_num_queues: fact(&at.need("hairpin_num_queues")?, number)?,
         hairpin_queue_size: fact(&at.need("hairpin_queue_size")?, number)?,
-        hairpin_queue_applied: match at.get("hairpin_queue_state")? {
-            None => Applied::Unsaid,
-            Some(at) => match at.text()? {
-                "applied" => Applied::Applied,
-                "pending" => Applied::Pending,
-                "unknown" => Applied::Unknown,
-                other => {
-                    return Err(at.error(format!(
-                        "is {}, \"applied\", \"pending\" or \"unknown\" wanted",
-                        crate::names::quoted(other)
-                    )));
-                }
-            },
-        },
+        hairpin_queue_applied: at.get("hairpin_queue_state")?.map_or(Ok(Applied::Unsaid), |at| Applied::read(&at))?,
         flow_steering_mode: fact(&at.need("flow_steering_mode")?, |at| empty_or(at, word))?,
         eswitch_mode: optional(at.get("eswitch_mode")?, |at| empty_or(at, word))?,
         rdma_state: optional(at.get("rdma_state")?, word)?,
         rdma_active_mtu: optional(at.get("rdma_active_mtu")?, |at| at.integer(0, 65535))?,
+        details: PortDetails::read(at)?,
         netdev,
     })
 }
 
+impl Read for Applied {
+    fn read(at: &At) -> Result<Applied, DocumentError> {
+        match at.text()? {
+            "applied" => Ok(Applied::Applied),
+            "pending" => Ok(Applied::Pending),
+            "unknown" => Ok(Applied::Unknown),
+            other => Err(
+                at.error(format!("is {}, \"applied\", \"pending\" or \"unknown\" wanted", crate::names::quoted(other)))
+            ),
+        }
+    }
+}
+
 /// `{"not_observed": "why"}`, or a value that `read` takes.
 fn fact<'a, T>(at: &At<'a>, read: impl FnOnce(&At<'a>) -> Result<T, DocumentError>) -> Result<Fact<T>, DocumentError> {
-    if matches!(at.value(), crate::json::Value::Object(_)) {
-        at.only(&["not_observed"])?;
-        let why: String = at.need("not_observed")?.text()?.chars().filter(|c| !c.is_control()).take(500).collect();
-        return Ok(Fact::NotObserved(why));
+    match not_observed(at)? {
+        Some(why) => Ok(Fact::NotObserved(why)),
+        None => read(at).map(Fact::Known),
     }
-    read(at).map(Fact::Known)
 }
 
 /// Like [`fact`], for a key that today's tool does not write.
@@ -187,4 +190,116 @@ fn gids(at: &At) -> Result<Gids, DocumentError> {
         }
         Fact::NotObserved(why) => Gids::NotObserved(why),
     })
+}
+
+/// The document, in the order of its keys. The fields of today's tool are written as that tool
+/// writes them: numbers of the driver as strings, and empty strings for what there is none of.
+impl Serialize for Inventory {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            schema: &'a str,
+            host: &'a crate::names::HostName,
+            management_netdev: &'a Fact<Option<NetdevName>>,
+            #[serde(flatten)]
+            node: &'a crate::facts::NodeFacts,
+            left_out: &'a [LeftOut],
+            ports: Ports<'a>,
+        }
+        Document {
+            schema: SCHEMA,
+            host: &self.host,
+            management_netdev: &self.management_netdev,
+            node: &self.node,
+            left_out: &self.left_out,
+            ports: Ports(&self.ports),
+        }
+        .serialize(serializer)
+    }
+}
+
+struct Ports<'a>(&'a [PortFacts]);
+
+impl Serialize for Ports<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for port in self.0 {
+            map.serialize_entry(&port.netdev, &PortDocument::of(port))?;
+        }
+        map.end()
+    }
+}
+
+/// A port's object, key by key.
+#[derive(Serialize)]
+struct PortDocument<'a> {
+    rdma: Fact<String>,
+    ipv4: Fact<String>,
+    mac: crate::names::Mac,
+    mtu: u32,
+    state: &'a str,
+    gid3: Fact<String>,
+    gid3_netdev: Fact<String>,
+    tc_offload: Fact<&'static str>,
+    hairpin_num_queues: Fact<String>,
+    hairpin_queue_size: Fact<String>,
+    flow_steering_mode: Fact<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hairpin_queue_state: Option<Applied>,
+    pci: &'a Fact<Option<crate::names::PciAddress>>,
+    ipv4_addresses: &'a Fact<Vec<Cidr>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gids: Option<Fact<&'a [GidEntry]>>,
+    eswitch_mode: &'a Fact<Option<String>>,
+    rdma_state: &'a Fact<String>,
+    rdma_active_mtu: &'a Fact<u32>,
+    #[serde(flatten)]
+    details: &'a PortDetails,
+}
+
+/// As today's tool writes a value that may not be there: empty when it is not.
+fn or_empty<T: ToString>(fact: &Fact<Option<T>>) -> Fact<String> {
+    fact.as_ref().map(|value| value.as_ref().map(T::to_string).unwrap_or_default())
+}
+
+impl<'a> PortDocument<'a> {
+    fn of(port: &'a PortFacts) -> PortDocument<'a> {
+        let (gid3, gid3_netdev, gids) = match &port.gids {
+            Gids::Table(table) => {
+                let third = table.iter().find(|entry| entry.index == 3);
+                (
+                    Fact::Known(third.map_or(Gid::ZERO, |entry| entry.gid).to_string()),
+                    or_empty(&Fact::Known(third.and_then(|entry| entry.netdev.clone()))),
+                    Some(Fact::Known(table.as_slice())),
+                )
+            }
+            Gids::IndexThree { gid, netdev } => {
+                (Fact::Known(gid.to_string()), or_empty(&Fact::Known(netdev.clone())), None)
+            }
+            Gids::NotObserved(why) => {
+                (Fact::NotObserved(why.clone()), Fact::NotObserved(why.clone()), Some(Fact::NotObserved(why.clone())))
+            }
+        };
+        PortDocument {
+            rdma: or_empty(&port.rdma),
+            ipv4: port.ipv4.as_ref().map(|all| all.first().map(Cidr::to_string).unwrap_or_default()),
+            mac: port.mac,
+            mtu: port.mtu,
+            state: &port.state,
+            gid3,
+            gid3_netdev,
+            tc_offload: port.tc_offload.as_ref().map(|on| if *on { "on" } else { "off" }),
+            hairpin_num_queues: or_empty(&port.hairpin_num_queues),
+            hairpin_queue_size: or_empty(&port.hairpin_queue_size),
+            flow_steering_mode: or_empty(&port.flow_steering_mode),
+            hairpin_queue_state: Some(port.hairpin_queue_applied).filter(|state| *state != Applied::Unsaid),
+            pci: &port.pci,
+            ipv4_addresses: &port.ipv4,
+            gids,
+            eswitch_mode: &port.eswitch_mode,
+            rdma_state: &port.rdma_state,
+            rdma_active_mtu: &port.rdma_active_mtu,
+            details: &port.details,
+        }
+    }
 }

@@ -3,11 +3,22 @@
 //! | file | what it is |
 //! |---|---|
 //! | `mod.rs` | the types: [`Inventory`], [`PortFacts`], [`Fact`] |
+//! | `node.rs` | the richer facts: [`NodeFacts`], [`PortDetails`] and the rows in them |
+//! | `record.rs` | a struct as a JSON object, both ways from one list of fields |
 //! | `document.rs` | an inventory from its JSON document, ours or today's tool's, and back |
+//! | `hairpin.rs` | whether the driver has loaded the hairpin queue parameter that devlink shows |
 //!
 //! Nothing here asks a kernel: `kernel` and `collect` do, and fill these types.
 
 mod document;
+mod hairpin;
+mod node;
+mod record;
+
+pub(crate) use document::{MOST_ADDRESSES, MOST_PORTS};
+pub use hairpin::applied;
+pub use node::*;
+pub use record::MOST_ROWS;
 
 use serde::{Serialize, Serializer};
 
@@ -37,9 +48,30 @@ impl<T> Fact<T> {
         }
     }
 
+    /// Why it was not observed; empty when it was.
+    pub fn reason(self) -> String {
+        match self {
+            Fact::Known(_) => String::new(),
+            Fact::NotObserved(why) => why,
+        }
+    }
+
+    /// The same fact about the value in place.
+    pub fn as_ref(&self) -> Fact<&T> {
+        match self {
+            Fact::Known(value) => Fact::Known(value),
+            Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
+        }
+    }
+
     /// A fact that the document does not mention.
     pub fn unmentioned() -> Fact<T> {
         Fact::NotObserved("not in the inventory".into())
+    }
+
+    /// Not observed, because of `why`: one line, bounded.
+    pub fn because(why: impl std::fmt::Display) -> Fact<T> {
+        Fact::NotObserved(record::reason(&why.to_string()))
     }
 
     /// The same fact about another form of the value.
@@ -55,7 +87,7 @@ impl<T, E: std::fmt::Display> From<Result<T, E>> for Fact<T> {
     fn from(result: Result<T, E>) -> Fact<T> {
         match result {
             Ok(value) => Fact::Known(value),
-            Err(error) => Fact::NotObserved(error.to_string()),
+            Err(error) => Fact::because(error),
         }
     }
 }
@@ -157,6 +189,8 @@ pub struct PortFacts {
     pub rdma_state: Fact<String>,
     /// Active MTU of the RDMA port, bytes.
     pub rdma_active_mtu: Fact<u32>,
+    /// What is known beyond what a plan needs.
+    pub details: PortDetails,
 }
 
 impl PortFacts {
@@ -169,7 +203,7 @@ impl PortFacts {
     }
 }
 
-/// The facts of one node that a plan needs.
+/// The facts of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inventory {
     /// The host, as the command line called it.
@@ -179,4 +213,8 @@ pub struct Inventory {
     /// The network device of the default route, which carries management; `None` when there is no
     /// default route.
     pub management_netdev: Fact<Option<NetdevName>>,
+    /// What is known of the node beyond what a plan needs.
+    pub node: NodeFacts,
+    /// Functions that could not be described, and lists that were cut.
+    pub left_out: Vec<LeftOut>,
 }

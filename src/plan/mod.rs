@@ -62,21 +62,7 @@ impl Serialize for OppositePaths {
     }
 }
 
-/// An EtherType. Written as `0x88b5`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EtherType(pub u16);
-
-impl std::fmt::Display for EtherType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#06x}", self.0)
-    }
-}
-
-impl Serialize for EtherType {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+pub use crate::names::EtherType;
 
 /// A fabric port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,0 +1,114 @@
+//! The facts of the node.
+
+use crate::collect::marker;
+use crate::facts::{Fact, Machine, Memory, NodeFacts, NodeSysctls};
+use crate::kernel::sysfs;
+use crate::names::Text;
+
+/// All but the routes, which the caller has.
+pub(super) fn facts() -> NodeFacts {
+    NodeFacts {
+        program: Fact::Known(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into()),
+        collected_at: std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map(|since| since.as_secs())
+            .map_err(|_| "the clock stands before 1970")
+            .into(),
+        kernel: sysfs::text("/proc/sys/kernel/osrelease").into(),
+        architecture: match sysfs::text("/proc/sys/kernel/arch") {
+            // Kernels before 6.1 have no such file; this program runs on its own architecture.
+            Err(error) if error.is_absent() => Fact::Known(std::env::consts::ARCH.into()),
+            other => other.into(),
+        },
+        boot_id: sysfs::text("/proc/sys/kernel/random/boot_id").into(),
+        boot_time: from_table("/proc/stat", boot_time),
+        kernel_handover: from_table("/proc/cmdline", |line| Some(word_of_command_line(line, "kho="))),
+        machine: Machine {
+            product: sysfs::text("/sys/class/dmi/id/product_name").into(),
+            bios_version: sysfs::text("/sys/class/dmi/id/bios_version").into(),
+            bios_date: sysfs::text("/sys/class/dmi/id/bios_date").into(),
+        },
+        memory: from_table("/proc/meminfo", memory),
+        sysctls: NodeSysctls {
+            ip_forward: sysfs::value("/proc/sys/net/ipv4/ip_forward").into(),
+            rp_filter: device_sysctl("all", "rp_filter"),
+            arp_ignore: device_sysctl("all", "arp_ignore"),
+            arp_announce: device_sysctl("all", "arp_announce"),
+        },
+        ip_forwarded_datagrams: from_table("/proc/net/snmp", |table| snmp(table, "Ip", "ForwDatagrams")),
+        routes: Fact::unmentioned(),
+        markers: marker::all(),
+    }
+}
+
+/// A setting of one device, or of `all`.
+pub(super) fn device_sysctl(device: &str, setting: &str) -> Fact<u32> {
+    sysfs::value(sysfs::below("/proc/sys/net/ipv4/conf", &[device, setting])).into()
+}
+
+fn from_table<T>(path: &str, read: impl FnOnce(&str) -> Option<T>) -> Fact<T> {
+    match sysfs::table(path) {
+        Ok(table) => read(&table).ok_or_else(|| format!("{path}: does not have it")).into(),
+        Err(error) => Fact::because(error),
+    }
+}
+
+fn boot_time(stat: &str) -> Option<u64> {
+    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+}
+
+fn word_of_command_line(line: &str, start: &str) -> Option<Text> {
+    line.split_ascii_whitespace().find(|word| word.starts_with(start)).map(Text::from)
+}
+
+fn memory(meminfo: &str) -> Option<Memory> {
+    let kb = |name: &str| -> Option<u64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    };
+    Some(Memory {
+        total_kb: kb("MemTotal")?,
+        available_kb: kb("MemAvailable")?,
+        cma_total_kb: kb("CmaTotal"),
+        cma_free_kb: kb("CmaFree"),
+    })
+}
+
+/// `/proc/net/snmp` has two lines for each protocol: names, then values in the same order.
+fn snmp(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let position = names.split_ascii_whitespace().position(|n| n == name)?;
+    values.split_ascii_whitespace().nth(position)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_of_snmp_is_found_by_its_name() {
+        let table = "Ip: Forwarding DefaultTTL InReceives ForwDatagrams\nIp: 1 64 100 7\nIcmp: InMsgs\nIcmp: 3\n";
+        assert_eq!(snmp(table, "Ip", "ForwDatagrams"), Some(7));
+        assert_eq!(snmp(table, "Ip", "Other"), None);
+        assert_eq!(snmp("Ip: A B\nIp: 1\n", "Ip", "B"), None);
+        assert_eq!(snmp("", "Ip", "B"), None);
+    }
+
+    #[test]
+    fn cma_of_a_kernel_without_it_is_none_not_zero() {
+        let with =
+            memory("MemTotal: 100 kB\nMemAvailable: 50 kB\nCmaTotal:       0 kB\nCmaFree:   940604 kB\n").unwrap();
+        assert_eq!((with.cma_total_kb, with.cma_free_kb), (Some(0), Some(940_604)));
+        let without = memory("MemTotal: 100 kB\nMemAvailable: 50 kB\n").unwrap();
+        assert_eq!((without.cma_total_kb, without.cma_free_kb), (None, None));
+        assert_eq!(memory("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn boot_time_and_command_line_words_are_found() {
+        assert_eq!(boot_time("cpu 1 2\nbtime 1764000000\nprocesses 1\n"), Some(1_764_000_000));
+        assert_eq!(word_of_command_line("quiet kho=off ro", "kho="), Some("kho=off".into()));
+        assert_eq!(word_of_command_line("quiet ro", "kho="), None);
+    }
+}

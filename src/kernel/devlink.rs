@@ -1,0 +1,234 @@
+//! The devlink family of generic netlink: parameters, reload counters, eswitch mode.
+
+use crate::kernel::attr::{Attr, Attrs, Malformed, Writer};
+use crate::kernel::generic::Generic;
+use crate::kernel::netlink::Error;
+use crate::names::Text;
+
+/// `linux/devlink.h`
+const VERSION: u8 = 1;
+const CMD_GET: u8 = 1;
+const CMD_ESWITCH_GET: u8 = 29;
+const CMD_PARAM_GET: u8 = 38;
+const ATTR_BUS_NAME: u16 = 1;
+const ATTR_DEV_NAME: u16 = 2;
+const ATTR_ESWITCH_MODE: u16 = 25;
+const ATTR_PARAM: u16 = 80;
+const ATTR_PARAM_NAME: u16 = 81;
+const ATTR_PARAM_TYPE: u16 = 83;
+const ATTR_PARAM_VALUES_LIST: u16 = 84;
+const ATTR_PARAM_VALUE: u16 = 85;
+const ATTR_PARAM_VALUE_DATA: u16 = 86;
+const ATTR_PARAM_VALUE_CMODE: u16 = 87;
+const ATTR_RELOAD_FAILED: u16 = 136;
+const ATTR_RELOAD_ACTION: u16 = 153;
+const ATTR_DEV_STATS: u16 = 156;
+const ATTR_RELOAD_STATS: u16 = 157;
+const ATTR_RELOAD_STATS_ENTRY: u16 = 158;
+const ATTR_RELOAD_STATS_LIMIT: u16 = 159;
+const ATTR_RELOAD_STATS_VALUE: u16 = 160;
+const ATTR_RELOAD_ACTION_INFO: u16 = 162;
+const ATTR_RELOAD_ACTION_STATS: u16 = 163;
+/// `DEVLINK_RELOAD_ACTION_DRIVER_REINIT`, without a limit.
+const ACTION_DRIVER_REINIT: u8 = 1;
+const LIMIT_UNSPEC: u8 = 0;
+/// Types of parameter values, as the kernel gives them (`enum netlink_attribute_type` values that
+/// devlink has used since it was made: `NLA_U8`, `NLA_U16`, `NLA_U32`, `NLA_STRING`, `NLA_FLAG`).
+const TYPE_U8: u8 = 1;
+const TYPE_U16: u8 = 2;
+const TYPE_U32: u8 = 3;
+const TYPE_STRING: u8 = 5;
+const TYPE_FLAG: u8 = 6;
+
+/// Parameters of the mesh (mlx5: Documentation/networking/devlink/mlx5.rst).
+pub const HAIRPIN_NUM_QUEUES: &str = "hairpin_num_queues";
+/// Packets.
+pub const HAIRPIN_QUEUE_SIZE: &str = "hairpin_queue_size";
+/// `dmfs`, `smfs`, `hmfs`.
+pub const FLOW_STEERING_MODE: &str = "flow_steering_mode";
+
+/// Which device: bus and name, written `pci/0000:01:00.0`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    /// `pci`
+    pub bus: Text,
+    /// `0000:01:00.0`
+    pub device: Text,
+}
+
+impl std::fmt::Display for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.bus, self.device)
+    }
+}
+
+impl Handle {
+    fn attrs(&self) -> Writer {
+        let mut attrs = Writer::default();
+        attrs.text(ATTR_BUS_NAME, self.bus.as_str());
+        attrs.text(ATTR_DEV_NAME, self.device.as_str());
+        attrs
+    }
+}
+
+/// When a value of a parameter counts (`enum devlink_param_cmode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// At once.
+    Runtime,
+    /// After the next re-initialisation of the driver.
+    Driverinit,
+    /// After the next reset; stored in the device.
+    Permanent,
+    /// One that this program does not know.
+    Other(u8),
+}
+
+/// A value of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParamValue {
+    /// A number of 8, 16 or 32 bits.
+    Number(u32),
+    /// A string.
+    Text(Text),
+    /// On or off.
+    Flag(bool),
+}
+
+impl ParamValue {
+    /// The value, when it is a number.
+    pub fn number(&self) -> Option<u32> {
+        match self {
+            ParamValue::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The value, when it is a string.
+    pub fn text(&self) -> Option<&Text> {
+        match self {
+            ParamValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// A parameter of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Param {
+    /// Its name.
+    pub name: String,
+    /// Its values, one for each mode that it has.
+    pub values: Vec<(Mode, ParamValue)>,
+}
+
+/// A device's re-initialisations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reloads {
+    /// `driver_reinit` without a limit since the driver was loaded; `None` when the driver does
+    /// not count.
+    pub driver_reinit: Option<u32>,
+    /// Whether the last one failed.
+    pub failed: bool,
+}
+
+/// A socket for the devlink family.
+pub struct Devlink(Generic);
+
+impl Devlink {
+    /// Opens it in the calling thread's network namespace.
+    pub fn open() -> Result<Devlink, Error> {
+        Generic::open("devlink", VERSION).map(Devlink)
+    }
+
+    /// All parameters of one device. The kernel dumps those of all devices: an old one cannot be
+    /// asked for one device's.
+    pub fn params(&mut self, handle: &Handle) -> Result<Vec<Param>, Error> {
+        let messages = self.0.dump(CMD_PARAM_GET, &Writer::default())?;
+        let mut params = Vec::new();
+        for message in &messages {
+            let attrs = message.attrs()?;
+            if of(&attrs, handle)? {
+                params.push(param(&attrs)?);
+            }
+        }
+        Ok(params)
+    }
+
+    /// Reload counter and state of one device; `ENODEV` when devlink does not know it.
+    pub fn reloads(&mut self, handle: &Handle) -> Result<Reloads, Error> {
+        let answer = self.0.request(CMD_GET, &handle.attrs())?;
+        Ok(reloads(&answer.attrs()?)?)
+    }
+
+    /// Mode of the eswitch: `legacy`, `switchdev`, or a number; `None` when the driver has none.
+    /// Needs root.
+    pub fn eswitch_mode(&mut self, handle: &Handle) -> Result<Option<String>, Error> {
+        match self.0.request(CMD_ESWITCH_GET, &handle.attrs()) {
+            Ok(answer) => Ok(match answer.attrs()?.get(ATTR_ESWITCH_MODE) {
+                None => None,
+                Some(mode) => Some(match mode.u16()? {
+                    0 => "legacy".to_owned(),
+                    1 => "switchdev".to_owned(),
+                    other => other.to_string(),
+                }),
+            }),
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn of(attrs: &Attrs, handle: &Handle) -> Result<bool, Malformed> {
+    Ok(attrs.need(ATTR_BUS_NAME)?.text() == handle.bus.as_str()
+        && attrs.need(ATTR_DEV_NAME)?.text() == handle.device.as_str())
+}
+
+fn param(attrs: &Attrs) -> Result<Param, Malformed> {
+    let param = attrs.need(ATTR_PARAM)?.nested()?;
+    let kind = param.need(ATTR_PARAM_TYPE)?.u8()?;
+    let mut values = Vec::new();
+    for value in param.nested(ATTR_PARAM_VALUES_LIST)?.all(ATTR_PARAM_VALUE) {
+        let value = value.nested()?;
+        let mode = match value.need(ATTR_PARAM_VALUE_CMODE)?.u8()? {
+            0 => Mode::Runtime,
+            1 => Mode::Driverinit,
+            2 => Mode::Permanent,
+            other => Mode::Other(other),
+        };
+        if let Some(data) = param_value(kind, value.get(ATTR_PARAM_VALUE_DATA))? {
+            values.push((mode, data));
+        }
+    }
+    Ok(Param { name: param.need(ATTR_PARAM_NAME)?.text(), values })
+}
+
+/// `None` for a type that this program does not know. A flag that is off has no data.
+fn param_value(kind: u8, data: Option<Attr>) -> Result<Option<ParamValue>, Malformed> {
+    Ok(match (kind, data) {
+        (TYPE_FLAG, data) => Some(ParamValue::Flag(data.is_some())),
+        (TYPE_U8, Some(data)) => Some(ParamValue::Number(data.u8()?.into())),
+        (TYPE_U16, Some(data)) => Some(ParamValue::Number(data.u16()?.into())),
+        (TYPE_U32, Some(data)) => Some(ParamValue::Number(data.u32()?)),
+        (TYPE_STRING, Some(data)) => Some(ParamValue::Text(data.text().as_str().into())),
+        _ => None,
+    })
+}
+
+fn reloads(attrs: &Attrs) -> Result<Reloads, Malformed> {
+    let failed = attrs.get(ATTR_RELOAD_FAILED).is_some_and(|a| a.value.first().is_some_and(|b| *b != 0));
+    let mut driver_reinit = None;
+    for info in attrs.nested(ATTR_DEV_STATS)?.nested(ATTR_RELOAD_STATS)?.all(ATTR_RELOAD_ACTION_INFO) {
+        let info = info.nested()?;
+        if info.need(ATTR_RELOAD_ACTION)?.u8()? != ACTION_DRIVER_REINIT {
+            continue;
+        }
+        for entry in info.nested(ATTR_RELOAD_ACTION_STATS)?.all(ATTR_RELOAD_STATS_ENTRY) {
+            let entry = entry.nested()?;
+            if entry.need(ATTR_RELOAD_STATS_LIMIT)?.u8()? == LIMIT_UNSPEC {
+                driver_reinit = Some(entry.need(ATTR_RELOAD_STATS_VALUE)?.u32()?);
+            }
+        }
+    }
+    Ok(Reloads { driver_reinit, failed })
+}

@@ -1,0 +1,74 @@
+//! The ethtool family of generic netlink: features of a network device.
+
+use crate::kernel::attr::{Attrs, Malformed, Writer};
+use crate::kernel::generic::Generic;
+use crate::kernel::netlink::Error;
+use crate::names::NetdevName;
+
+/// `linux/ethtool_netlink.h`
+const VERSION: u8 = 1;
+const MSG_FEATURES_GET: u8 = 11;
+const HEADER_DEV_NAME: u16 = 2;
+const FEATURES_HEADER: u16 = 1;
+const FEATURES_HW: u16 = 2;
+const FEATURES_ACTIVE: u16 = 4;
+const FEATURES_NOCHANGE: u16 = 5;
+const BITSET_NOMASK: u16 = 1;
+const BITSET_BITS: u16 = 3;
+const BITSET_BITS_BIT: u16 = 1;
+const BIT_NAME: u16 = 2;
+const BIT_VALUE: u16 = 3;
+
+/// The feature that lets the driver take tc rules into hardware.
+pub const HW_TC_OFFLOAD: &str = "hw-tc-offload";
+
+/// A feature of a network device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// Whether it is on.
+    pub active: bool,
+    /// Whether it cannot be changed.
+    pub fixed: bool,
+}
+
+/// A socket for the ethtool family.
+pub struct Ethtool(Generic);
+
+impl Ethtool {
+    /// Opens it in the calling thread's network namespace.
+    pub fn open() -> Result<Ethtool, Error> {
+        Generic::open("ethtool", VERSION).map(Ethtool)
+    }
+
+    /// The feature `name` of `device`.
+    pub fn feature(&mut self, device: &NetdevName, name: &str) -> Result<Feature, Error> {
+        let mut attrs = Writer::default();
+        attrs.nest(FEATURES_HEADER, |header| header.text(HEADER_DEV_NAME, device.as_str()));
+        let answer = self.0.request(MSG_FEATURES_GET, &attrs)?;
+        Ok(feature(&answer.attrs()?, name)?)
+    }
+}
+
+/// As `ethtool -k` has it: fixed is what is not changeable (`hw`) or never changes (`nochange`).
+fn feature(attrs: &Attrs, name: &str) -> Result<Feature, Malformed> {
+    let active = in_set(attrs, FEATURES_ACTIVE, name)?;
+    let changeable = in_set(attrs, FEATURES_HW, name)?;
+    let never = in_set(attrs, FEATURES_NOCHANGE, name)?;
+    Ok(Feature { active, fixed: !changeable || never })
+}
+
+/// Whether the bit called `name` is set in the bit set of type `kind`.
+///
+/// A bit set without a mask lists the bits that are set; one with a mask lists all that it speaks
+/// of and flags those that are set.
+fn in_set(attrs: &Attrs, kind: u16, name: &str) -> Result<bool, Malformed> {
+    let set = attrs.need(kind)?.nested()?;
+    let listed_is_set = set.get(BITSET_NOMASK).is_some();
+    for bit in set.nested(BITSET_BITS)?.all(BITSET_BITS_BIT) {
+        let bit = bit.nested()?;
+        if bit.need(BIT_NAME)?.text() == name {
+            return Ok(listed_is_set || bit.get(BIT_VALUE).is_some());
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,296 @@
+//! A tc filter from its message.
+//!
+//! `netlink-packet-route` types the flower keys, the flags, the actions and `mirred`. The words of
+//! `pedit`, 64-bit packet counts and the control of other actions are read here.
+
+use netlink_packet_core::Nla;
+use netlink_packet_route::tc::{
+    TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
+    TcFilterFlowerOption as Key, TcMessage, TcMirrorActionType, TcOption, TcStats2,
+};
+
+use crate::facts::{Action, Edit, Filter, Flower, Mirred, Side};
+use crate::kernel::attr::Attrs;
+use crate::kernel::route::{Link, name_of};
+use crate::names::{EtherType, Mac, Text};
+
+/// `TCA_CLS_FLAGS_*` (`linux/pkt_cls.h`).
+const SKIP_HW: u32 = 1;
+const SKIP_SW: u32 = 2;
+const IN_HW: u32 = 4;
+const NOT_IN_HW: u32 = 8;
+
+/// `TCA_PEDIT_*` (`linux/tc_act/tc_pedit.h`).
+const PEDIT_TM: u16 = 1;
+const PEDIT_PARMS: u16 = 2;
+const PEDIT_PARMS_EX: u16 = 4;
+const PEDIT_KEYS_EX: u16 = 5;
+const PEDIT_KEY_EX: u16 = 6;
+const PEDIT_KEY_EX_HTYPE: u16 = 1;
+const PEDIT_KEY_EX_CMD: u16 = 2;
+/// Bytes of `struct tc_pedit_sel` before its keys, and of `struct tc_pedit_key`.
+const PEDIT_SEL: usize = 24;
+const PEDIT_KEY: usize = 24;
+/// Byte of `action` in `tc_gen`, with which the parameters of every action begin.
+const GEN_ACTION: usize = 8;
+
+/// `TCA_STATS_PKT64` (`linux/gen_stats.h`): packets as 64 bits. The first belongs to the basic
+/// counts, a second to those of the device.
+const STATS_PKT64: u16 = 8;
+
+/// Ticks of `struct tcf_t` in a second: `USER_HZ`, 100 on every architecture that Linux still has.
+const USER_HZ: u64 = 100;
+
+/// The filter of a message; `None` for the entry without options that stands for a whole
+/// preference. `links` gives the names of devices.
+pub(super) fn decode(message: &TcMessage, side: Side, links: &[Link]) -> Result<Option<Filter>, String> {
+    let (mut kind, mut options, mut chain) = (None, None, 0);
+    for attribute in &message.attributes {
+        match attribute {
+            TcAttribute::Kind(text) => kind = Some(text.as_str()),
+            TcAttribute::Options(list) => options = Some(list),
+            TcAttribute::Chain(number) => chain = *number,
+            _ => {}
+        }
+    }
+    let Some(options) = options else { return Ok(None) };
+    let kind = kind.ok_or("a filter without a kind")?;
+    let handle = message.header.handle;
+    // tcm_info: preference in the upper half, protocol in network order in the lower.
+    let info = message.header.info;
+    Ok(Some(Filter {
+        side,
+        pref: (info >> 16) as u16,
+        protocol: EtherType(u16::from_be(info as u16)),
+        chain,
+        handle: u32::from(handle.major) << 16 | u32::from(handle.minor),
+        kind: kind.into(),
+        flower: if kind == "flower" { Some(flower(options, links)?) } else { None },
+    }))
+}
+
+fn flower(options: &[TcOption], links: &[Link]) -> Result<Flower, String> {
+    let mut flower = Flower {
+        eth_type: None,
+        src_mac: None,
+        src_mac_mask: None,
+        dst_mac: None,
+        dst_mac_mask: None,
+        other_keys: Vec::new(),
+        skip_sw: false,
+        skip_hw: false,
+        in_hw: false,
+        not_in_hw: false,
+        in_hw_count: None,
+        actions: Vec::new(),
+    };
+    let mask = |mask: &[u8; 6]| (*mask != [0xff; 6]).then_some(Mac(*mask));
+    for option in options {
+        let TcOption::Flower(key) = option else { continue };
+        match key {
+            Key::EthType(number) => flower.eth_type = Some(EtherType(*number)),
+            Key::EthSrc(mac) => flower.src_mac = Some(Mac(*mac)),
+            Key::EthSrcMask(bits) => flower.src_mac_mask = mask(bits),
+            Key::EthDst(mac) => flower.dst_mac = Some(Mac(*mac)),
+            Key::EthDstMask(bits) => flower.dst_mac_mask = mask(bits),
+            Key::Flags(flags) => {
+                flower.skip_hw = flags & SKIP_HW != 0;
+                flower.skip_sw = flags & SKIP_SW != 0;
+                flower.in_hw = flags & IN_HW != 0;
+                flower.not_in_hw = flags & NOT_IN_HW != 0;
+            }
+            Key::InHwCount(count) => flower.in_hw_count = Some(*count),
+            Key::Actions(actions) => {
+                flower.actions = actions.iter().map(|a| action(a, links)).collect::<Result<_, _>>()?;
+            }
+            other => flower.other_keys.push(other.kind()),
+        }
+    }
+    Ok(flower)
+}
+
+fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
+    let mut fact = Action {
+        kind: Text::from("?"),
+        control: None,
+        edits: Vec::new(),
+        mirred: None,
+        bytes: None,
+        packets: None,
+        hw_bytes: None,
+        hw_packets: None,
+        installed_seconds: None,
+        idle_seconds: None,
+    };
+    for attribute in &action.attributes {
+        match attribute {
+            TcActionAttribute::Kind(kind) => fact.kind = kind.as_str().into(),
+            TcActionAttribute::Stats(stats) => statistics(stats, &mut fact),
+            TcActionAttribute::Options(options) => {
+                for option in options {
+                    match option {
+                        TcActionOption::Mirror(TcActionMirrorOption::Parms(parameters)) => {
+                            fact.control = Some(control(parameters.generic.action));
+                            fact.mirred =
+                                Some(Mirred { way: way(parameters.eaction), dev: name_of(parameters.ifindex, links) });
+                        }
+                        TcActionOption::Mirror(TcActionMirrorOption::Tm(times)) => {
+                            fact.installed_seconds = Some(times.install / USER_HZ);
+                            fact.idle_seconds = Some(times.lastuse / USER_HZ);
+                        }
+                        TcActionOption::Other(nla) => other_option(nla, &mut fact)?,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(fact)
+}
+
+/// An option that the codec does not type: those of `pedit`, and the parameters of other actions.
+fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
+    let mut value = vec![0; nla.value_len()];
+    nla.emit_value(&mut value);
+    // The flag bits of an attribute's type say how it is written, not what it is.
+    let kind = nla.kind() & 0x3fff;
+    if fact.kind.as_str() != "pedit" {
+        // Every action numbers its parameters for itself, mostly 2; a `tc_gen` begins them.
+        if kind == PEDIT_PARMS && value.len() >= GEN_ACTION + 4 {
+            fact.control = number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
+        }
+        return Ok(());
+    }
+    match kind {
+        PEDIT_PARMS | PEDIT_PARMS_EX => {
+            fact.control = number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
+            // The kernel gives the extended keys before the words, or after: keep what is there.
+            let known = std::mem::take(&mut fact.edits);
+            let words = value.get(PEDIT_SEL..).unwrap_or(&[]).chunks_exact(PEDIT_KEY);
+            fact.edits = words
+                .enumerate()
+                .map(|(i, word)| {
+                    let mut edit = known.get(i).cloned().unwrap_or_else(plain_edit);
+                    edit.keep = hex(&word[..4]);
+                    edit.value = hex(&word[4..8]);
+                    edit.offset = number(word, 8).unwrap_or(0);
+                    // `at` and `offmask`: the offset is taken from the packet.
+                    edit.moving = number(word, 12) != Some(0) || number(word, 16) != Some(0);
+                    edit
+                })
+                .collect();
+        }
+        PEDIT_KEYS_EX => {
+            let attrs = Attrs::parse(&value).map_err(|e| format!("the keys of a pedit action: {e}"))?;
+            for (i, key) in attrs.all(PEDIT_KEY_EX).enumerate() {
+                let key = key.nested().map_err(|e| format!("a key of a pedit action: {e}"))?;
+                let read = |kind| key.get(kind).and_then(|a| a.u16().ok());
+                if fact.edits.len() <= i {
+                    fact.edits.push(plain_edit());
+                }
+                fact.edits[i].header = header(read(PEDIT_KEY_EX_HTYPE));
+                fact.edits[i].command = match read(PEDIT_KEY_EX_CMD) {
+                    Some(0) | None => "set".into(),
+                    Some(1) => "add".into(),
+                    Some(other) => other.to_string().as_str().into(),
+                };
+            }
+        }
+        PEDIT_TM => {
+            // struct tcf_t: install, lastuse, expires, firstuse, 64 bits each.
+            let ticks = |at: usize| value.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+            fact.installed_seconds = ticks(0).map(|t| t / USER_HZ);
+            fact.idle_seconds = ticks(8).map(|t| t / USER_HZ);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// A word of a `pedit` without extended keys: from the network header, set.
+fn plain_edit() -> Edit {
+    Edit {
+        header: header(None),
+        command: "set".into(),
+        offset: 0,
+        keep: hex(&[0; 4]),
+        value: hex(&[0; 4]),
+        moving: false,
+    }
+}
+
+/// `TCA_PEDIT_KEY_EX_HDR_TYPE_*`
+fn header(number: Option<u16>) -> Text {
+    match number {
+        None | Some(0) => "network".into(),
+        Some(1) => "eth".into(),
+        Some(2) => "ip4".into(),
+        Some(3) => "ip6".into(),
+        Some(4) => "tcp".into(),
+        Some(5) => "udp".into(),
+        Some(other) => other.to_string().as_str().into(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> Text {
+    let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    text.as_str().into()
+}
+
+/// The 32 bits in host order at byte `at`.
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// `TC_ACT_*` (`linux/pkt_cls.h`), with the words of `tc`.
+fn control(action: TcActionType) -> Text {
+    match i32::from(action) {
+        -1 => "continue".into(),
+        0 => "pass".into(),
+        1 => "reclassify".into(),
+        2 => "drop".into(),
+        3 => "pipe".into(),
+        4 => "stolen".into(),
+        8 => "trap".into(),
+        other => other.to_string().as_str().into(),
+    }
+}
+
+fn way(action: TcMirrorActionType) -> Text {
+    match action {
+        TcMirrorActionType::EgressRedir => "egress redirect".into(),
+        TcMirrorActionType::EgressMirror => "egress mirror".into(),
+        TcMirrorActionType::IngressRedir => "ingress redirect".into(),
+        TcMirrorActionType::IngressMirror => "ingress mirror".into(),
+        other => i32::from(other).to_string().as_str().into(),
+    }
+}
+
+fn statistics(stats: &[TcStats2], fact: &mut Action) {
+    for stat in stats {
+        match stat {
+            TcStats2::Basic(counts) => {
+                fact.bytes = Some(counts.bytes);
+                fact.packets = Some(counts.packets.into());
+            }
+            TcStats2::BasicHw(counts) => {
+                fact.hw_bytes = Some(counts.bytes);
+                fact.hw_packets = Some(counts.packets.into());
+            }
+            TcStats2::Other(nla) if nla.kind() == STATS_PKT64 => {
+                let mut value = [0; 8];
+                if nla.value_len() == value.len() {
+                    nla.emit_value(&mut value);
+                    let count = u64::from_ne_bytes(value);
+                    // It follows the count that it is the long form of.
+                    match fact.hw_packets {
+                        Some(_) => fact.hw_packets = Some(count),
+                        None => fact.packets = Some(count),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

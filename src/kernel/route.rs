@@ -1,0 +1,411 @@
+//! rtnetlink: links, addresses, routes, neighbours, queueing disciplines, filters, DCB.
+//!
+//! The codec is `netlink-packet-route`; this file asks, and turns its messages into facts.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType, RouteVia,
+};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
+
+use crate::facts::{Filter, Neighbour, Qdisc, Route, Side, Trust};
+use crate::kernel::attr::{Attrs, Malformed, Writer};
+use crate::kernel::filter;
+use crate::kernel::netlink::{Error, Family, Message, Socket};
+use crate::names::{Cidr, Mac, NetdevName, Text};
+
+/// `RT_TABLE_LOCAL` (`linux/rtnetlink.h`): the kernel's own addresses, one row for each.
+const TABLE_LOCAL: u32 = 255;
+
+/// DCB (`linux/rtnetlink.h`, `linux/dcbnl.h`): message, command, attributes, and the selector of
+/// application entries that map DSCP to priority (IEEE 802.1Q-2018, table D-9).
+const RTM_GETDCB: u16 = 78;
+const DCB_CMD_IEEE_GET: u8 = 21;
+const DCB_ATTR_IFNAME: u16 = 1;
+const DCB_ATTR_IEEE: u16 = 13;
+const DCB_ATTR_IEEE_APP_TABLE: u16 = 3;
+const DCB_ATTR_IEEE_APP: u16 = 1;
+const IEEE_8021QAZ_APP_SEL_DSCP: u8 = 5;
+/// Bytes of `struct dcbmsg`: family, command, padding.
+const DCB_HEADER: usize = 4;
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: NetdevName,
+    /// Whether its frames are Ethernet (`ARPHRD_ETHER`).
+    pub ethernet: bool,
+    /// Its MAC, when it has one of six octets.
+    pub mac: Option<Mac>,
+    /// MTU, bytes.
+    pub mtu: Option<u32>,
+    /// Operational state as sysfs `operstate` names it.
+    pub state: Option<String>,
+    /// Whether there is a carrier.
+    pub carrier: Option<bool>,
+    /// Name that the driver gives the port.
+    pub phys_port_name: Option<Text>,
+    /// Bus and name of the device it belongs to: `pci`, `0000:01:00.0` (kernel 5.14 and newer).
+    pub parent: Option<(Text, Text)>,
+}
+
+/// What a table held, and what in it could not be taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing<T> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// One reason for each row that is missing.
+    pub left_out: Vec<String>,
+}
+
+impl<T> Listing<T> {
+    /// Each message through `row`; `None` passes one over.
+    fn of(messages: &[Message], mut row: impl FnMut(RouteNetlinkMessage) -> Result<Vec<T>, String>) -> Listing<T> {
+        let mut listing = Listing { rows: Vec::new(), left_out: Vec::new() };
+        for message in messages {
+            match decode(message).and_then(&mut row) {
+                Ok(rows) => listing.rows.extend(rows),
+                Err(why) => listing.left_out.push(why),
+            }
+        }
+        listing
+    }
+}
+
+/// A socket for rtnetlink.
+pub struct Rtnetlink(Socket);
+
+impl Rtnetlink {
+    /// Opens it in the calling thread's network namespace.
+    pub fn open() -> Result<Rtnetlink, Error> {
+        Socket::open(Family::Route).map(Rtnetlink)
+    }
+
+    fn dump(&mut self, request: &RouteNetlinkMessage) -> Result<Vec<Message>, Error> {
+        let mut payload = vec![0; request.buffer_len()];
+        request.serialize(&mut payload);
+        self.0.dump(request.message_type(), &payload)
+    }
+
+    /// All network devices.
+    pub fn links(&mut self) -> Result<Listing<Link>, Error> {
+        let messages = self.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewLink(message) => link(&message).map(|link| vec![link]),
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// All IPv4 addresses: index of the device, address. In the kernel's order.
+    pub fn addresses(&mut self) -> Result<Listing<(u32, Cidr)>, Error> {
+        let mut request = AddressMessage::default();
+        request.header.family = AddressFamily::Inet;
+        let messages = self.dump(&RouteNetlinkMessage::GetAddress(request))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewAddress(message) => address(&message).map(|row| vec![row]),
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// The IPv4 routes of all tables but `local`. `links` gives the names of the devices.
+    pub fn routes(&mut self, links: &[Link]) -> Result<Listing<Route>, Error> {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet;
+        let messages = self.dump(&RouteNetlinkMessage::GetRoute(request))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewRoute(message) => routes(&message, links),
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// The neighbours of all devices: index of the device, neighbour. Entries that the kernel makes
+    /// for multicast and broadcast are passed over, as `ip neigh` does.
+    pub fn neighbours(&mut self) -> Result<Listing<(u32, Neighbour)>, Error> {
+        let messages = self.dump(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewNeighbour(message) => Ok(neighbour(&message).into_iter().collect()),
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// The queueing disciplines of all devices: index of the device, discipline.
+    pub fn qdiscs(&mut self) -> Result<Listing<(u32, Qdisc)>, Error> {
+        let messages = self.dump(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewQueueDiscipline(message) => Ok(vec![qdisc(&message)]),
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// The filters on one side of the device with this index; none when it has no `clsact` or
+    /// `ingress` discipline.
+    pub fn filters(&mut self, index: u32, side: Side, links: &[Link]) -> Result<Listing<Filter>, Error> {
+        let minor = match side {
+            Side::Ingress => TcHandle::MIN_INGRESS,
+            Side::Egress => TcHandle::MIN_EGRESS,
+        };
+        let mut request = TcMessage::default();
+        // Indices are positive and below 2^31 (`dev_new_index`, net/core/dev.c).
+        request.header.index = index as i32;
+        request.header.parent = TcHandle { major: 0xffff, minor };
+        let messages = self.dump(&RouteNetlinkMessage::GetTrafficFilter(request))?;
+        Ok(Listing::of(&messages, |message| match message {
+            RouteNetlinkMessage::NewTrafficFilter(message) => {
+                Ok(filter::decode(&message, side, links)?.into_iter().collect())
+            }
+            _ => Ok(Vec::new()),
+        }))
+    }
+
+    /// How the device maps packets to priorities, by its DCB application table: any entry with the
+    /// DSCP selector makes the driver trust DSCP (mlx5: `mlx5e_dcbnl_ieee_setapp`).
+    pub fn trust(&mut self, device: &NetdevName) -> Result<Trust, Error> {
+        let mut payload = vec![0, DCB_CMD_IEEE_GET, 0, 0];
+        let mut attrs = Writer::default();
+        attrs.text(DCB_ATTR_IFNAME, device.as_str());
+        payload.extend(attrs.bytes());
+        let answer = self.0.request(RTM_GETDCB, 0, &payload)?;
+        let message = answer.messages.first().ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
+        Ok(trust(&message.payload)?)
+    }
+}
+
+fn trust(payload: &[u8]) -> Result<Trust, Malformed> {
+    let attrs = Attrs::parse(payload.get(DCB_HEADER..).unwrap_or(&[]))?;
+    let table = attrs.need(DCB_ATTR_IEEE)?.nested()?.nested(DCB_ATTR_IEEE_APP_TABLE)?;
+    // struct dcb_app: selector, priority, protocol (16 bits).
+    let dscp = table.all(DCB_ATTR_IEEE_APP).any(|app| app.value.first() == Some(&IEEE_8021QAZ_APP_SEL_DSCP));
+    Ok(if dscp { Trust::Dscp } else { Trust::Pcp })
+}
+
+fn decode(message: &Message) -> Result<RouteNetlinkMessage, String> {
+    let mut header = NetlinkHeader::default();
+    header.message_type = message.kind;
+    RouteNetlinkMessage::deserialize(&header, &message.payload)
+        .map_err(|e| format!("a message of type {} cannot be read: {e}", message.kind))
+}
+
+fn link(message: &LinkMessage) -> Result<Link, String> {
+    let mut name = None;
+    let mut link = Link {
+        index: message.header.index,
+        name: "x".parse().map_err(|e| format!("{e}"))?,
+        ethernet: message.header.link_layer_type == LinkLayerType::Ether,
+        mac: None,
+        mtu: None,
+        state: None,
+        carrier: None,
+        phys_port_name: None,
+        parent: None,
+    };
+    let (mut bus, mut parent) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(text) => name = Some(text),
+            LinkAttribute::Address(bytes) => link.mac = mac(bytes),
+            LinkAttribute::Mtu(mtu) => link.mtu = Some(*mtu),
+            LinkAttribute::OperState(state) => link.state = Some(state.to_string().to_ascii_lowercase()),
+            LinkAttribute::Carrier(carrier) => link.carrier = Some(*carrier != 0),
+            LinkAttribute::PhysPortName(text) => link.phys_port_name = Some(text.as_str().into()),
+            LinkAttribute::ParentDevBusName(text) => bus = Some(text.as_str().into()),
+            LinkAttribute::ParentDevName(text) => parent = Some(text.as_str().into()),
+            _ => {}
+        }
+    }
+    link.parent = bus.zip(parent);
+    link.name = name
+        .ok_or_else(|| format!("network device {} has no name", link.index))?
+        .parse()
+        .map_err(|e| format!("the name of network device {} {e}", link.index))?;
+    Ok(link)
+}
+
+fn mac(bytes: &[u8]) -> Option<Mac> {
+    bytes.try_into().ok().map(Mac)
+}
+
+fn address(message: &AddressMessage) -> Result<(u32, Cidr), String> {
+    let find = |local: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(IpAddr::V4(address)) if local => Some(*address),
+            AddressAttribute::Address(IpAddr::V4(address)) if !local => Some(*address),
+            _ => None,
+        })
+    };
+    // IFA_ADDRESS is the peer's address on a point-to-point link; IFA_LOCAL is always our own.
+    let address = find(true)
+        .or_else(|| find(false))
+        .ok_or_else(|| format!("an address of network device {} has no address", message.header.index))?;
+    Ok((message.header.index, Cidr { address, prefix: message.header.prefix_len.min(32) }))
+}
+
+/// Name of the device with this index.
+pub(super) fn name_of(index: u32, links: &[Link]) -> Option<NetdevName> {
+    links.iter().find(|link| link.index == index).map(|link| link.name.clone())
+}
+
+fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> {
+    let header = &message.header;
+    let mut route = Route {
+        destination: Cidr {
+            address: std::net::Ipv4Addr::UNSPECIFIED,
+            prefix: header.destination_prefix_length.min(32),
+        },
+        table: header.table.into(),
+        tos: header.tos,
+        kind: route_kind(header.kind),
+        protocol: header.protocol.into(),
+        scope: route_scope(header.scope),
+        gateway: None,
+        dev: None,
+        src: None,
+        metric: 0,
+        multipath: false,
+        flags: route_flags(header.flags.bits()),
+    };
+    let mut hops = None;
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(RouteAddress::Inet(address)) => route.destination.address = *address,
+            RouteAttribute::Table(table) => route.table = *table,
+            RouteAttribute::PrefSource(address) => route.src = ip(address),
+            RouteAttribute::Priority(metric) => route.metric = *metric,
+            RouteAttribute::MultiPath(rows) => hops = Some(rows),
+            other => next_hop(&mut route, other, links)?,
+        }
+    }
+    if route.table == TABLE_LOCAL {
+        return Ok(Vec::new());
+    }
+    let Some(hops) = hops else { return Ok(vec![route]) };
+    hops.iter()
+        .map(|hop| {
+            let mut route = Route { multipath: true, flags: route_flags(hop.flags.bits().into()), ..route.clone() };
+            next_hop(&mut route, &RouteAttribute::Oif(hop.interface_index), links)?;
+            for attribute in &hop.attributes {
+                next_hop(&mut route, attribute, links)?;
+            }
+            Ok(route)
+        })
+        .collect()
+}
+
+/// The parts of a route that each next hop of a multipath route has for itself.
+fn next_hop(route: &mut Route, attribute: &RouteAttribute, links: &[Link]) -> Result<(), String> {
+    match attribute {
+        RouteAttribute::Gateway(address) => route.gateway = ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => route.gateway = Some(IpAddr::V4(*address)),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => route.gateway = Some(IpAddr::V6(*address)),
+        RouteAttribute::Oif(index) => {
+            let name = name_of(*index, links).ok_or_else(|| {
+                format!("the route to {} is on network device {index}, whose name is not known", route.destination)
+            })?;
+            route.dev = Some(name);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
+        RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
+        _ => None,
+    }
+}
+
+/// The words of `ip route`.
+fn route_kind(kind: RouteType) -> Text {
+    match kind {
+        RouteType::Unicast => "unicast".into(),
+        RouteType::Local => "local".into(),
+        RouteType::Broadcast => "broadcast".into(),
+        RouteType::Anycast => "anycast".into(),
+        RouteType::Multicast => "multicast".into(),
+        RouteType::BlackHole => "blackhole".into(),
+        RouteType::Unreachable => "unreachable".into(),
+        RouteType::Prohibit => "prohibit".into(),
+        RouteType::Throw => "throw".into(),
+        RouteType::Nat => "nat".into(),
+        other => u8::from(other).to_string().as_str().into(),
+    }
+}
+
+/// The words of `ip route`.
+fn route_scope(scope: RouteScope) -> Text {
+    match scope {
+        RouteScope::Universe => "global".into(),
+        RouteScope::Site => "site".into(),
+        RouteScope::Link => "link".into(),
+        RouteScope::Host => "host".into(),
+        RouteScope::NoWhere => "nowhere".into(),
+        other => u8::from(other).to_string().as_str().into(),
+    }
+}
+
+/// Flags of a route or next hop that say something about its state (`RTNH_F_*`,
+/// `linux/rtnetlink.h`), with the words of `ip route`.
+fn route_flags(flags: u32) -> Vec<Text> {
+    [
+        (RouteFlags::Dead, "dead"),
+        (RouteFlags::Pervasive, "pervasive"),
+        (RouteFlags::Onlink, "onlink"),
+        (RouteFlags::Offload, "offload"),
+        (RouteFlags::Linkdown, "linkdown"),
+        (RouteFlags::Unresolved, "unresolved"),
+        (RouteFlags::Trap, "trap"),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| flags & flag.bits() != 0)
+    .map(|(_, word)| word.into())
+    .collect()
+}
+
+fn neighbour(message: &NeighbourMessage) -> Option<(u32, Neighbour)> {
+    if matches!(message.header.state, NeighbourState::Noarp | NeighbourState::None) {
+        return None;
+    }
+    let address = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
+        _ => None,
+    })?;
+    let state = match message.header.state {
+        NeighbourState::Other(bits) => format!("{bits:#x}"),
+        named => named.to_string(),
+    };
+    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => mac(bytes),
+        _ => None,
+    });
+    Some((message.header.ifindex, Neighbour { address, mac, state: state.as_str().into() }))
+}
+
+fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
+    let kind = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some(kind.as_str().into()),
+            _ => None,
+        })
+        .unwrap_or_else(|| Text::from("?"));
+    let parent = match message.header.parent {
+        TcHandle::ROOT => "root".to_owned(),
+        TcHandle { major, minor } => format!("{major:x}:{minor:x}"),
+    };
+    let handle = format!("{:x}:", message.header.handle.major);
+    // Indices are positive (see `filters`).
+    (message.header.index as u32, Qdisc { kind, handle: handle.as_str().into(), parent: parent.as_str().into() })
+}
