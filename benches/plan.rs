@@ -4,9 +4,11 @@ use std::hint::black_box;
 
 use divan::Bencher;
 use hairpin_mesh::facts::Inventory;
-use hairpin_mesh::folder::topology_svg;
-use hairpin_mesh::json::pretty;
+use hairpin_mesh::files;
+use hairpin_mesh::folder::{self, Source};
 use hairpin_mesh::names::HostName;
+use hairpin_mesh::plan::ring::Ring;
+use hairpin_mesh::plan::topology::Extras;
 use hairpin_mesh::plan::{Options, Plan, plan};
 
 fn main() {
@@ -30,8 +32,8 @@ fn inventories() -> Vec<Inventory> {
     DOCUMENTS.iter().map(read).collect()
 }
 
-fn made(hosts: &[HostName], inventories: &[Inventory]) -> Plan {
-    plan(hosts, inventories, &Options::default()).plan.expect("a plan").0
+fn made(hosts: &[HostName], inventories: &[Inventory]) -> (Plan, Ring) {
+    plan(hosts, inventories, &Options::default()).plan.expect("a plan")
 }
 
 /// Four inventories that are read already, to a plan.
@@ -48,18 +50,28 @@ fn plan_from_documents(bencher: Bencher) {
     bencher.bench(|| made(black_box(&hosts), &inventories()));
 }
 
-// Plan to files, one bench for each file of the plan folder that takes work to write.
-
-/// `plan.json`.
+/// A plan to the content of its folder: all documents, scripts and the picture.
 #[divan::bench]
-fn plan_json(bencher: Bencher) {
-    let plan = made(&hosts(), &inventories());
-    bencher.bench(|| pretty(black_box(&plan)));
+fn plan_to_folder_content(bencher: Bencher) {
+    let inventories = inventories();
+    let (plan, ring) = made(&hosts(), &inventories);
+    bencher.bench(|| folder::content(black_box(&plan), &ring, &Extras::default(), &source(&plan)));
 }
 
-/// `topology.svg`.
+/// The same to a folder in memory (tmpfs, where there is one), replaced every time. What a disk adds
+/// is its own.
 #[divan::bench]
-fn topology_picture(bencher: Bencher) {
-    let plan = made(&hosts(), &inventories());
-    bencher.bench(|| topology_svg(black_box(&plan)));
+fn plan_to_files(bencher: Bencher) {
+    let (plan, ring) = made(&hosts(), &inventories());
+    let memory = std::path::Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
+    let out = dir.path().join("ring-mesh");
+    bencher.bench_local(|| {
+        let content = folder::content(&plan, &ring, &Extras::default(), &source(&plan));
+        files::replace_folder(&out, &content, folder::is_ours).expect("written");
+    });
+}
+
+fn source(plan: &Plan) -> Source<'_> {
+    Source::Inventories(plan.hosts.iter().zip(DOCUMENTS).map(|(host, (_, bytes))| (host, bytes)).collect())
 }

@@ -35,5 +35,9 @@ mod commands;
 mod output;
 mod remote;
 
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod testing;
+
 pub use cli::Cli;
 pub use commands::{Exit, run};

@@ -402,7 +402,7 @@ impl Place {
     /// Function 0 of a multi-function device carries `f0` in that scheme; a name without `f` does
     /// not say which port it is and is not taken.
     pub fn of_netdev(name: &NetdevName) -> Option<Place> {
-        fn number<'a>(text: &'a str, letter: char) -> Option<(u32, &'a str)> {
+        fn number(text: &str, letter: char) -> Option<(u32, &str)> {
             let rest = text.strip_prefix(letter)?;
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             Some((rest[..digits].parse().ok()?, &rest[digits..]))

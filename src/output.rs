@@ -23,15 +23,18 @@ pub fn result(text: &str) -> io::Result<()> {
 
 /// Writes findings to stderr, one line each, problems first.
 pub fn findings(findings: &[Finding]) {
-    let mut err = anstream::stderr().lock();
-    for severity in [Severity::Problem, Severity::Warning] {
-        for finding in findings.iter().filter(|f| f.severity == severity) {
-            let _ = match severity {
-                Severity::Problem => writeln!(err, "{finding}"),
-                Severity::Warning => writeln!(err, "{WARNING}warning:{WARNING:#} {finding}"),
-            };
-        }
+    let of = |severity| findings.iter().filter(move |f| f.severity == severity);
+    for problem in of(Severity::Problem) {
+        let _ = writeln!(anstream::stderr().lock(), "{problem}");
     }
+    for finding in of(Severity::Warning) {
+        warning(&finding.to_string());
+    }
+}
+
+/// Writes a warning's line to stderr.
+pub fn warning(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{WARNING}warning:{WARNING:#} {text}");
 }
 
 /// Writes a failure's line to stderr.

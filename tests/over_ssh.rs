@@ -2,6 +2,8 @@
 //!
 //! Needs root (sshd, and a mount namespace in which the program is "installed"), `sshd` and `ssh`.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // in helpers of tests too
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

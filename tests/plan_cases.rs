@@ -3,6 +3,8 @@
 //! `UPDATE_GOLDEN=1 cargo test --test plan_cases` writes what comes out in place of comparing it:
 //! for review, never blindly.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // in helpers of tests too
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

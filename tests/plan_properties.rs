@@ -228,6 +228,7 @@ impl Recipe {
             eswitch_mode: if choices.privileged { Fact::Known(Some("legacy".into())) } else { Fact::unmentioned() },
             rdma_state: if choices.privileged { Fact::Known("ACTIVE".into()) } else { Fact::unmentioned() },
             rdma_active_mtu: if choices.privileged { Fact::Known(4096) } else { Fact::unmentioned() },
+            details: Default::default(),
         }
     }
 
@@ -241,6 +242,8 @@ impl Recipe {
                     host: self.names[host].clone(),
                     ports: ports.into_iter().map(|(_, facts)| facts).collect(),
                     management_netdev: Fact::Known(Some("enP7s7".parse().unwrap())),
+                    node: Default::default(),
+                    left_out: vec![],
                 }
             })
             .collect()
@@ -728,6 +731,7 @@ fn garbage_port() -> impl Strategy<Value = PortFacts> {
                 rdma_state: Fact::unmentioned(),
                 rdma_active_mtu: Fact::unmentioned(),
                 netdev,
+                details: Default::default(),
             }
         },
     )
@@ -1090,7 +1094,7 @@ proptest! {
     ) {
         let mut hosts: Vec<HostName> = (0..ports.len()).map(|i| format!("host{i}").parse().unwrap()).collect();
         let inventories: Vec<Inventory> = hosts.iter().zip(ports).map(|(host, ports)| {
-            Inventory { host: host.clone(), ports, management_netdev: Fact::unmentioned() }
+            Inventory { host: host.clone(), ports, management_netdev: Fact::unmentioned(), node: Default::default(), left_out: vec![] }
         }).collect();
         if extra {
             hosts.push("one-more".parse().unwrap());

@@ -67,6 +67,15 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
     if args.hosts.is_empty() {
         let options = collect::Options { host: None, devices: args.devices.clone() };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
+        for what in &inventory.left_out {
+            output::warning(&format!("{}: {}", what.what, what.why));
+        }
+        let devices: Vec<_> = inventory.ports.iter().filter_map(|port| port.rdma.known()?.as_ref()).collect();
+        if let Some(device) = args.devices.iter().find(|device| !devices.contains(device)) {
+            return Err(Trouble::Usage(format!(
+                "--device {device}: its port cannot be described, a device of this host wanted"
+            )));
+        }
         let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
         documents.push((inventory.host.to_string(), value));
     } else {

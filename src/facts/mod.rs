@@ -83,6 +83,13 @@ impl<T> Fact<T> {
     }
 }
 
+/// A fact that the document does not mention.
+impl<T> Default for Fact<T> {
+    fn default() -> Fact<T> {
+        Fact::unmentioned()
+    }
+}
+
 impl<T, E: std::fmt::Display> From<Result<T, E>> for Fact<T> {
     fn from(result: Result<T, E>) -> Fact<T> {
         match result {

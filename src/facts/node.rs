@@ -13,6 +13,7 @@ pub type Counters = BTreeMap<AttributeName, Fact<u64>>;
 
 record! {
     /// What is known of the whole node.
+    #[derive(Default)]
     pub struct NodeFacts {
         /// What wrote the inventory: `hairpin-mesh 0.1.0`.
         pub program: Fact<Text>,
@@ -43,6 +44,7 @@ record! {
     }
 
     /// Board and firmware, as `/sys/class/dmi/id` has them.
+    #[derive(Default)]
     pub struct Machine {
         /// `product_name`
         pub product: Fact<Text>,
@@ -65,6 +67,7 @@ record! {
     }
 
     /// Settings of the node as a whole.
+    #[derive(Default)]
     pub struct NodeSysctls {
         /// `net.ipv4.ip_forward`
         pub ip_forward: Fact<u32>,
@@ -77,6 +80,7 @@ record! {
     }
 
     /// What is known of one fabric port beyond what a plan needs.
+    #[derive(Default)]
     pub struct PortDetails {
         /// Index of the network device; a device that went and came back has another.
         pub ifindex: Fact<u32>,
@@ -157,6 +161,7 @@ record! {
     }
 
     /// Settings below `/proc/sys/net/ipv4/conf/<device>`.
+    #[derive(Default)]
     pub struct PortSysctls {
         /// Reverse path filter: 0 off, 1 strict, 2 loose.
         pub rp_filter: Fact<u32>,

@@ -925,7 +925,9 @@ mod tests {
             let mut child = match child {
                 Ok(child) => child,
                 // Not in every place where tests run; the tags are checked above in any case.
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return not_tested("rendering topology.svg"),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                    return crate::testing::not_tested("rendering topology.svg", "no rsvg-convert");
+                }
                 Err(e) => panic!("rsvg-convert: {e}"),
             };
             child.stdin.take().unwrap().write_all(svg.as_bytes()).unwrap();
@@ -934,13 +936,6 @@ mod tests {
             assert!(output.status.success() && said.is_empty(), "{name}: {said}");
             assert!(output.stdout.starts_with(b"\x89PNG"), "{name}");
         }
-    }
-
-    /// Says at the end of `cargo xtask test` that something was not tested.
-    fn not_tested(what: &str) {
-        let Some(log) = std::env::var_os("HAIRPIN_MESH_NOT_TESTED") else { return };
-        let mut log = std::fs::OpenOptions::new().append(true).open(log).unwrap();
-        writeln!(log, "{what} (no rsvg-convert)").unwrap();
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! `PROPTEST_CASES` sets how long; the long run is `.ci/long`.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // in helpers of tests too
+
 use std::path::Path;
 
 use hairpin_mesh::facts::Inventory;
