@@ -22,8 +22,10 @@ use crate::names::Mac;
 
 /// Keys whose whole value is a host's name.
 const HOST_KEYS: [&str; 4] = ["host", "hostname", "nodename", "node_desc"];
-/// Keys whose whole value is a command line or the name of a process.
-const COMMAND_KEYS: [&str; 4] = ["command", "comm", "cmdline", "exe"];
+/// The key whose value is a command line.
+const COMMAND_LINE: &str = "command_line";
+/// The key whose value is the name of a process, beside a `pid`; of a kernel module, without.
+const OWNER: &str = "owner";
 
 /// Replaces, consistently over all documents that it is given.
 pub struct Redactor {
@@ -98,8 +100,15 @@ impl Redactor {
             Value::Text(text) => *text = self.text(key, text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.walk(key, item)),
             Value::Object(entries) => {
+                let of_a_process = entries.iter().any(|(key, value)| key == "pid" && *value != Value::Null);
                 for (key, value) in entries {
-                    self.walk(key, value);
+                    match value {
+                        Value::Text(text) if key == COMMAND_LINE || (key == OWNER && of_a_process) => {
+                            *text = self.command(text);
+                        }
+                        Value::Array(edits) if key == "edits" => self.edits(edits),
+                        value => self.walk(key, value),
+                    }
                     *key = self.text("", key);
                 }
             }
@@ -108,9 +117,9 @@ impl Redactor {
     }
 
     fn text(&mut self, key: &str, text: &str) -> String {
-        if COMMAND_KEYS.contains(&key) && !text.is_empty() {
-            let next = format!("command{}", self.commands.len() + 1);
-            return self.commands.entry(text.to_owned()).or_insert(next).clone();
+        // The bits of an address that a filter looks at are no address.
+        if key.ends_with("_mask") {
+            return text.to_owned();
         }
         // A host may be called like a state or a driver: alone in a field, a word is a host's name
         // only where such a name belongs.
@@ -129,6 +138,81 @@ impl Redactor {
             rest = &tail[gap..];
         }
         out
+    }
+
+    fn command(&mut self, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
+        let next = format!("command{}", self.commands.len() + 1);
+        self.commands.entry(text.to_owned()).or_insert(next).clone()
+    }
+
+    /// The words that a `pedit` action writes: a MAC or an IPv4 address in them follows the others
+    /// of its kind, what may be part of one is replaced by chance.
+    fn edits(&mut self, edits: &mut [Value]) {
+        /// Header, offset, kept bits and written bits of an edit.
+        fn parts(edit: &Value) -> Option<(&str, u32, u32, u32)> {
+            let Value::Object(entries) = edit else { return None };
+            let get = |key: &str| entries.iter().find(|(k, _)| k == key).map(|(_, v)| v);
+            let hex = |key: &str| match get(key) {
+                Some(Value::Text(text)) => u32::from_str_radix(text, 16).ok(),
+                _ => None,
+            };
+            match (get("header"), get("offset")) {
+                (Some(Value::Text(header)), Some(Value::Integer(offset))) => {
+                    Some((header, u32::try_from(*offset).ok()?, hex("keep")?, hex("value")?))
+                }
+                _ => None,
+            }
+        }
+        // The Ethernet header begins with both MACs: which of their bytes are written, and with what.
+        let mut header: [Option<u8>; 12] = [None; 12];
+        for (name, offset, keep, value) in edits.iter().filter_map(parts) {
+            for (i, (keep, value)) in keep.to_be_bytes().into_iter().zip(value.to_be_bytes()).enumerate() {
+                if let Some(byte) = header.get_mut(offset as usize + i)
+                    && name == "eth"
+                    && keep == 0
+                {
+                    *byte = Some(value);
+                }
+            }
+        }
+        for mac in header.chunks_exact_mut(6) {
+            let whole: Option<Vec<u8>> = mac.iter().copied().collect();
+            match whole.and_then(|m| <[u8; 6]>::try_from(m).ok()) {
+                Some(whole) => mac.copy_from_slice(&self.mac(whole).map(Some)),
+                None => mac.fill(None),
+            }
+        }
+        for edit in edits {
+            let new = match parts(edit) {
+                Some(("eth", offset, keep, value)) if offset < 12 => {
+                    let mut bytes = value.to_be_bytes();
+                    for (i, byte) in bytes.iter_mut().enumerate() {
+                        if let Some(Some(new)) = header.get(offset as usize + i)
+                            && keep.to_be_bytes()[i] == 0
+                        {
+                            *byte = *new;
+                        }
+                    }
+                    let all_known = (0..4).all(|i| {
+                        keep.to_be_bytes()[i] == 0xff || header.get(offset as usize + i).is_some_and(Option::is_some)
+                    });
+                    if all_known { u32::from_be_bytes(bytes) } else { self.hash(&("edit", value)) as u32 & !keep }
+                }
+                Some(("eth", ..)) => continue,
+                // Source and destination address of an IPv4 header (RFC 791).
+                Some(("ip4", 12 | 16, 0, value)) => u32::from(self.ipv4(Ipv4Addr::from(value))),
+                Some((_, _, keep, value)) => self.hash(&("edit", value)) as u32 & !keep,
+                None => continue,
+            };
+            if let Value::Object(entries) = edit {
+                for (_, value) in entries.iter_mut().filter(|(key, _)| key == "value") {
+                    *value = Value::Text(format!("{new:08x}"));
+                }
+            }
+        }
     }
 
     /// A word: an identifier as a whole, or one with punctuation around or between.
@@ -314,7 +398,7 @@ fn hex_groups(word: &str, lengths: &[usize], separator: char) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::{parse, pretty};
+    use crate::json::{At, parse, pretty};
 
     fn redacted(text: &str) -> String {
         let mut value = parse("t", text.as_bytes()).unwrap();
@@ -332,7 +416,7 @@ mod tests {
             r#"{"host": "spark1", "hostname": "spark1.lab.example.org", "mac": "4c:bb:47:4a:eb:e8", "if": "enx4cbb474aebe8",
                 "gid": "fe80:0000:0000:0000:4ebb:47ff:fe4a:ebe8", "v4gid": "0000:0000:0000:0000:0000:ffff:0a2a:4d0a",
                 "guid": "4cbb:4703:004a:ebe8", "rdma": "rocex4cbb4703004aebe8", "addr": "10.42.77.10/24", "peer": "10.42.77.10:4791",
-                "boot": "b1946ac9-2492-4d23-8b1c-0a6e6b5f8c11", "command": "python3 serve.py --key s3cret",
+                "boot": "b1946ac9-2492-4d23-8b1c-0a6e6b5f8c11", "command_line": "python3 serve.py --key s3cret", "qp": {"pid": 7, "owner": "python3"},
                 "why": "asking spark1 at 10.42.77.10. failed: fd12:3456:789a::1 is 4C:BB:47:4A:EB:E8"}"#,
         );
         for secret in [
@@ -373,6 +457,37 @@ mod tests {
         assert_ne!(field(&mut r, "4c:bb:47:4a:eb:e9"), mac);
         let multicast: Mac = field(&mut r, "01:00:5e:00:00:01").parse().unwrap();
         assert!(!multicast.is_unicast());
+    }
+
+    #[test]
+    fn the_mac_that_a_rule_writes_is_the_mac_that_the_port_has() {
+        let out = redacted(
+            r#"{"mac": "4c:bb:47:4a:eb:e8", "src_mac_mask": "ff:ff:ff:00:00:00", "edits": [
+                {"header": "eth", "command": "set", "offset": 12, "keep": "0000ffff", "value": "08000000"},
+                {"header": "eth", "command": "set", "offset": 0, "keep": "00000000", "value": "4cbb474a"},
+                {"header": "eth", "command": "set", "offset": 4, "keep": "0000ffff", "value": "ebe80000"},
+                {"header": "ip4", "command": "set", "offset": 16, "keep": "00000000", "value": "0a0a0001"}],
+               "address": "10.10.0.1", "kernel_qp": {"pid": null, "owner": "ib_core"}}"#,
+        );
+        let value = parse("t", out.as_bytes()).unwrap();
+        let root = At::root("t", &value);
+        let text = |at: At, key: &str| at.need(key).unwrap().text().unwrap().to_owned();
+        let edits: Vec<At> = root.need("edits").unwrap().items(9).unwrap().collect();
+        let written = |i: usize| text(edits[i].clone(), "value");
+        assert_eq!(written(0), "08000000");
+        assert_eq!(format!("{}{}", written(1), &written(2)[..4]), text(root.clone(), "mac").replace(':', ""));
+        assert_eq!(&written(2)[4..], "0000");
+        let address: Ipv4Addr = text(root.clone(), "address").parse().unwrap();
+        assert_eq!(written(3), format!("{:08x}", u32::from(address)));
+        assert_eq!(text(edits[1].clone(), "command"), "set");
+        assert_eq!(text(root.clone(), "src_mac_mask"), "ff:ff:ff:00:00:00");
+        assert_eq!(text(root.need("kernel_qp").unwrap(), "owner"), "ib_core");
+    }
+
+    #[test]
+    fn part_of_a_mac_that_a_rule_writes_is_gone() {
+        let out = redacted(r#"{"edits": [{"header": "eth", "offset": 4, "keep": "ffff0000", "value": "00004cbb"}]}"#);
+        assert!(!out.contains("4cbb"), "{out}");
     }
 
     #[test]

@@ -282,3 +282,47 @@ fn hosts_on_the_command_line_are_names_and_a_ring_of_them() {
         assert_eq!(run(hosts).status.code(), Some(2), "{hosts:?}");
     }
 }
+
+/// What a diagnosis sees must not change when facts are redacted.
+#[test]
+fn redacted_inventories_give_the_same_verdict() {
+    use hairpin_mesh::facts::Inventory;
+    use hairpin_mesh::json::{parse, pretty};
+    use hairpin_mesh::names::HostName;
+    use hairpin_mesh::plan::{Options, plan};
+    use hairpin_mesh::redact::Redactor;
+
+    const HOSTS: [&str; 4] = ["spark1", "spark2", "spark3", "spark4"];
+    let mut compared = 0;
+    for case in cases("").into_iter().chain(cases("refused")) {
+        let documents: Vec<Vec<u8>> =
+            HOSTS.iter().map(|h| std::fs::read(case.join(format!("inventory/{h}.json"))).unwrap()).collect();
+        let mut redactor = Redactor::new(&HOSTS);
+        let redacted: Vec<Vec<u8>> = documents
+            .iter()
+            .map(|bytes| {
+                let mut document = parse("document", bytes).unwrap();
+                redactor.redact(&mut document);
+                pretty(&document).into_bytes()
+            })
+            .collect();
+        let verdict = |names: &[String], documents: &[Vec<u8>]| {
+            let hosts: Vec<HostName> = names.iter().map(|n| n.parse().unwrap()).collect();
+            let inventories: Vec<Inventory> =
+                documents.iter().map(|bytes| Inventory::from_json("inventory", bytes).unwrap()).collect();
+            let planned = plan(&hosts, &inventories, &Options::default());
+            let mut codes: Vec<(String, Option<String>)> = planned
+                .findings
+                .iter()
+                .map(|f| (f.code.to_owned(), f.host.as_ref().map(|h| h.replace("spark", "host"))))
+                .collect();
+            codes.sort();
+            (codes, planned.plan.map(|(plan, _)| (plan.peer_maps, plan.size_cap_bytes, plan.gid_index)))
+        };
+        let names: Vec<String> = HOSTS.map(str::to_owned).to_vec();
+        let new_names: Vec<String> = HOSTS.map(|h| h.replace("spark", "host")).to_vec();
+        assert_eq!(verdict(&names, &documents), verdict(&new_names, &redacted), "{}", case.display());
+        compared += 1;
+    }
+    assert!(compared > 40);
+}
