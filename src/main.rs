@@ -18,7 +18,18 @@ fn main() {
     for f in &r.findings {
         eprintln!("{f}");
     }
-    if let Some((p, _)) = r.plan {
+    if let Some((mut p, ring)) = r.plan {
+        if std::env::var("STRATEGY").is_ok() {
+            let c = Choices {
+                opposite_paths: p.opposite_paths,
+                gid_index: p.gid_index,
+                hairpin_queue_size: p.hairpin_queue_size,
+                hairpin_queue_wanted: p.hairpin_queue_wanted,
+                strategy: RouteStrategy::ScopeLink,
+                identities: Default::default(),
+            };
+            p = assemble(&ring, &hosts, &c).unwrap();
+        }
         print!("{}", hairpin_mesh::json::pretty(&p));
         if let Ok(out) = std::env::var("SCRIPTS") {
             for h in &p.hosts {

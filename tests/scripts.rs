@@ -1,6 +1,8 @@
 //! The scripts of the plan folder: what bash makes of them, and what their functions make of what
 //! iproute2 6.1 and 6.15 print (recorded by `tests/data/iproute2/record.sh`).
 
+#![allow(clippy::unwrap_used)] // helpers of tests too
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,7 +77,7 @@ fn plans() -> Vec<(String, Plan)> {
     for case in cases.iter().filter(|c| c.join("expected.json").exists()) {
         for strategy in [RouteStrategy::AdjacentGateway, RouteStrategy::ScopeLink] {
             for paths in [OppositePaths::Two, OppositePaths::Four] {
-                let name = format!("{} {strategy:?} {paths:?}", case.file_name().unwrap().display());
+                let name = format!("{} {strategy:?} {paths:?}", case.file_name().unwrap().to_string_lossy());
                 plans.extend(planned(case, paths, strategy).map(|p| (name, p)));
             }
         }
@@ -150,7 +152,7 @@ fn the_tables_as_bash_reads_them_are_the_rows_of_the_plan() {
             let mut wanted = String::new();
             let mut row = |cells: &[&dyn std::fmt::Display]| {
                 for cell in cells {
-                    let _ = write!(wanted, "{cell}\n");
+                    let _ = writeln!(wanted, "{cell}");
                 }
                 wanted.push('\n');
             };
