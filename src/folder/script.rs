@@ -173,3 +173,67 @@ fn table(name: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>>) 
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use proptest::prelude::*;
+
+    use super::{quoted, table};
+    use crate::names::{HostName, NetdevName, RdmaName};
+
+    /// What bash makes of `word`; `None` without bash.
+    fn as_bash_reads(word: &str) -> Option<Vec<u8>> {
+        let script = format!("printf '%s' {word}");
+        let output = Command::new("bash").args(["-c", &script]).output().ok()?;
+        assert!(output.status.success(), "{word}");
+        Some(output.stdout)
+    }
+
+    #[test]
+    fn a_quoted_word_is_one_word_that_reads_back_whatever_is_in_it() {
+        for text in
+            ["", " ", "'", "''", "a'b'c", "\\", "\\'", "$(id)", "`id`", "a\nb", "*", "~", "!x", "-n", "\"", "é;&|"]
+        {
+            if let Some(read) = as_bash_reads(&quoted(text)) {
+                assert_eq!(read, text.as_bytes(), "{text:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_text_without_nul_reads_back(text in "[^\u{0}]{0,40}") {
+            if let Some(read) = as_bash_reads(&quoted(&text)) {
+                prop_assert_eq!(read, text.as_bytes());
+            }
+        }
+
+        /// What the types let through needs no quotes: no character of it means anything to a shell.
+        #[test]
+        fn a_name_holds_nothing_that_a_shell_would_read(text in "\\PC{1,12}") {
+            let names = [
+                text.parse::<HostName>().map(|n| n.to_string()),
+                text.parse::<NetdevName>().map(|n| n.to_string()),
+                text.parse::<RdmaName>().map(|n| n.to_string()),
+            ];
+            for name in names.into_iter().flatten() {
+                prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b)), "{}", name);
+                prop_assert_ne!(name.as_bytes()[0], b'-');
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_names_its_columns_and_leaves_a_repeated_row_out() {
+        let rows = [["eth0", "1"], ["eth10", "2"], ["eth0", "1"]].map(|r| r.map(str::to_owned).to_vec());
+        assert_eq!(
+            table("rows", &["device", "n"], rows.into_iter()),
+            "rows() {\n    #    device  n\n    \"$1\" 'eth0'  '1'\n    \"$1\" 'eth10' '2'\n}\n"
+        );
+        assert_eq!(table("rows", &["device"], std::iter::empty()), "rows() { :; } # none\n");
+    }
+}

@@ -82,11 +82,13 @@ remove_rule() {
 }
 
 drop_clsact() {
-    local status=0
+    local place="$1: clsact qdisc" status=0
+    [[ -e $RECORDS/clsact-$1 ]] || return 0
     remove_clsact "$1" || status=$?
     case $status in
-        1) trouble "$1: the clsact qdisc is not removed" ;;
-        2) say "$1: the clsact qdisc stays: it holds filters" ;;
+        0) removed "$place" ;;
+        2) say "$place: stays, it holds filters" ;;
+        *) trouble "$place: cannot remove it or its record: $ERROR" ;;
     esac
 }
 

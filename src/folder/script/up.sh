@@ -110,7 +110,7 @@ make_clsact() {
     changed "$1: added the clsact qdisc"
 }
 
-undo_records() { rmdir -- "$RECORDS"; }
+undo_records() { [[ ! -d $RECORDS ]] || tried rmdir -- "$RECORDS"; }
 undo_clsact() { remove_clsact "$1"; }
 
 # a_rule VERB DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT
@@ -191,7 +191,8 @@ undo_stale() {
     tried tc filter add dev "$1" ingress protocol "$4" pref "$2" handle "$3" flower "${keys[@]}" \
         action pedit ex munge eth type set "$type" pipe action pedit ex munge eth dst set "$new" pipe \
         action mirred egress redirect dev "$out" || return 1
-    rule_state "$@" && [[ $FOUND == "$old" ]]
+    # Whether it is in the hardware again is the driver's to say, when the rule leaves it the choice.
+    rule_state "$@" && [[ ${FOUND/ not_in_hw / in_hw } == "${old/ not_in_hw / in_hw }" ]]
 }
 
 start_marker() {
@@ -275,8 +276,9 @@ on_exit() {
     esac
     for ((i = ${#UNDO[@]} - 1; i >= 0; i--)); do
         read -ra words <<<"${UNDO[i]}"
+        ERROR=''
         if ! "${words[@]}"; then
-            complain "cannot undo: ${UNDO[i]}: $ERROR"
+            complain "cannot undo: ${UNDO[i]#undo_}${ERROR:+: $ERROR}"
             restored=no
         fi
     done
