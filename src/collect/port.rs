@@ -12,7 +12,7 @@ use crate::kernel::ethtool::HW_TC_OFFLOAD;
 use crate::kernel::process::Process;
 use crate::kernel::rdma::{self, Owner};
 use crate::kernel::route::Link;
-use crate::kernel::sysfs::{self, Unread};
+use crate::kernel::sysfs;
 use crate::names::{AttributeName, Gid, Mac, NetdevName, PciAddress, Text};
 use crate::plan::mesh;
 
@@ -161,9 +161,7 @@ impl Subject<'_> {
                 phys_port_name: Fact::Known(link.phys_port_name.clone()),
                 carrier: link.carrier.ok_or("rtnetlink does not give it").into(),
                 driver: sysfs::link_name(self.device.sysfs(&["device", "driver"])).into(),
-                driver_version: absent_is_none(sysfs::text(
-                    self.device.sysfs(&["device", "driver", "module", "version"]),
-                )),
+                driver_version: self.driver_version(),
                 firmware: self.firmware(),
                 node_guid: match self.known {
                     Fact::Known(known) => known.node_guid.clone().ok_or("RDMA netlink does not give it").into(),
@@ -173,13 +171,7 @@ impl Subject<'_> {
                 devlink: driver.handle.as_ref().map(|h| h.as_ref().map(|h| h.to_string().as_str().into())),
                 reload_count: driver.reload_count(),
                 reload_failed: driver.reload_failed(),
-                // mlx5 starts with one queue for each 50 Gb/s of the port's fastest link mode, 4 on
-                // this NIC (mlx5e devlink initialisation, by reading).
-                hairpin_num_queues_state: Fact::Known(driver.state(
-                    devlink::HAIRPIN_NUM_QUEUES,
-                    mesh::QUALIFIED_HAIRPIN_NUM_QUEUES,
-                    None,
-                )),
+                hairpin_num_queues_state: Fact::Known(driver.num_queues_state()),
                 hairpin_queue_record: driver.record.clone(),
                 rdma_phys_state: self.port_word("phys_state", port.and_then(|p| p.phys_state.clone())),
                 rdma_rate: sysfs::text(self.port_file(&["rate"])).into(),
@@ -227,10 +219,25 @@ impl Subject<'_> {
     }
 
     fn firmware(&self) -> Fact<Text> {
-        if let Some(version) = self.known.known().and_then(|known| known.firmware.clone()) {
-            return Fact::Known(version);
+        let version = match self.known.known().and_then(|known| known.firmware.clone()) {
+            Some(version) => version,
+            None => match sysfs::text(self.device.sysfs(&["fw_ver"])) {
+                Ok(version) => version,
+                Err(error) => return Fact::because(error),
+            },
+        };
+        if version.as_str().is_empty() { Fact::because("the device gives none") } else { Fact::Known(version) }
+    }
+
+    fn driver_version(&self) -> Fact<Option<Text>> {
+        if let Err(error) = sysfs::link_name(self.device.sysfs(&["device", "driver"])) {
+            return Fact::because(error);
         }
-        sysfs::text(self.device.sysfs(&["fw_ver"])).into()
+        match sysfs::text(self.device.sysfs(&["device", "driver", "module", "version"])) {
+            Ok(version) => Fact::Known(Some(version)),
+            Err(error) if error.is_absent() => Fact::Known(None),
+            Err(error) => Fact::because(error),
+        }
     }
 
     /// The GID table: every slot that is not empty.
@@ -280,7 +287,10 @@ impl Subject<'_> {
         let links = self.tables.links.known().map_or(&[][..], Vec::as_slice);
         let what = format!("{} filters", self.link.name);
         let mut all = Vec::new();
-        for side in [Side::Ingress, Side::Egress] {
+        // A plain `ingress` discipline has one list, and the kernel gives it for either side.
+        let qdiscs = of_device(&self.tables.qdiscs, self.link.index);
+        let one_list = qdiscs.known().is_some_and(|all| all.iter().any(|qdisc| qdisc.kind.as_str() == "ingress"));
+        for side in if one_list { &[Side::Ingress][..] } else { &[Side::Ingress, Side::Egress] }.iter().copied() {
             match ask(&mut sources.route, "tc filters", |route| route.filters(self.link.index, side, links)) {
                 Fact::Known(listing) => all.extend(left_out.rows(&what, listing)),
                 Fact::NotObserved(why) => return Fact::NotObserved(why),
@@ -426,6 +436,16 @@ impl Driver {
         self.reloads.as_ref().map(|reloads| reloads.failed)
     }
 
+    /// Whether `hairpin_num_queues` is loaded. mlx5 starts with one queue for each 50 Gb/s of the
+    /// fastest link mode, 4 on the NIC of the mesh (its devlink initialisation, by reading). Another
+    /// value may be the default of another NIC or one that waits, so it is unknown.
+    fn num_queues_state(&self) -> Applied {
+        match self.state(devlink::HAIRPIN_NUM_QUEUES, mesh::QUALIFIED_HAIRPIN_NUM_QUEUES, None) {
+            Applied::Pending => Applied::Unknown,
+            other => other,
+        }
+    }
+
     /// Whether the driver has loaded the value of a driverinit parameter.
     fn state(&self, name: &str, default: u32, record: Option<&HairpinRecord>) -> Applied {
         match (self.number(name), self.reload_count()) {
@@ -438,15 +458,6 @@ impl Driver {
 /// The rows of the device with this index.
 fn of_device<T: Clone>(rows: &Fact<Vec<(u32, T)>>, index: u32) -> Fact<Vec<T>> {
     rows.as_ref().map(|rows| rows.iter().filter(|(i, _)| *i == index).map(|(_, row)| row.clone()).collect())
-}
-
-/// A file that is there only when there is something to say.
-fn absent_is_none(text: Result<Text, Unread>) -> Fact<Option<Text>> {
-    match text {
-        Ok(text) => Fact::Known(Some(text)),
-        Err(error) if error.is_absent() => Fact::Known(None),
-        Err(error) => Fact::because(error),
-    }
 }
 
 fn pcie(pci: PciAddress) -> Pcie {

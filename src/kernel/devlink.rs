@@ -232,3 +232,57 @@ fn reloads(attrs: &Attrs) -> Result<Reloads, Malformed> {
     }
     Ok(Reloads { driver_reinit, failed })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::captured;
+    use crate::kernel::generic::GenericMessage;
+
+    fn messages(text: &str) -> Vec<GenericMessage> {
+        captured(text).iter().map(|bytes| GenericMessage::parse(bytes).unwrap()).collect()
+    }
+
+    fn handle(device: &str) -> Handle {
+        Handle { bus: "pci".into(), device: device.into() }
+    }
+
+    #[test]
+    fn parameters_of_a_real_kernel_read_as_devlink_shows_them() {
+        let all = messages(include_str!("../../tests/captured/devlink-params.hex"));
+        let of_device = |device: &str| -> Vec<Param> {
+            let attrs = all.iter().map(|message| message.attrs().unwrap());
+            attrs.filter(|attrs| of(attrs, &handle(device)).unwrap()).map(|attrs| param(&attrs).unwrap()).collect()
+        };
+        for (device, size) in
+            [("0000:01:00.0", 1024), ("0000:01:00.1", 8192), ("0000:02:00.0", 8192), ("0000:02:00.1", 1024)]
+        {
+            let number = |name: &str, number| Param {
+                name: name.into(),
+                values: vec![(Mode::Driverinit, ParamValue::Number(number))],
+            };
+            let mode = Param {
+                name: FLOW_STEERING_MODE.into(),
+                values: vec![(Mode::Runtime, ParamValue::Text("dmfs".into()))],
+            };
+            let wanted = [number(HAIRPIN_QUEUE_SIZE, size), number(HAIRPIN_NUM_QUEUES, 2), mode];
+            assert_eq!(of_device(device), wanted, "{device}");
+        }
+        assert_eq!(of_device("0000:03:00.0"), []);
+    }
+
+    #[test]
+    fn reload_counters_of_a_real_kernel_read_as_devlink_shows_them() {
+        let all = messages(include_str!("../../tests/captured/devlink-get.hex"));
+        let read: Vec<Reloads> = all.iter().map(|message| reloads(&message.attrs().unwrap()).unwrap()).collect();
+        let counted = |count| Reloads { driver_reinit: Some(count), failed: false };
+        assert_eq!(read, [counted(0), counted(1)]);
+    }
+
+    #[test]
+    fn a_driver_that_counts_no_reloads_has_no_counter() {
+        let attrs = handle("0000:01:00.0").attrs();
+        let attrs = Attrs::parse(attrs.bytes()).unwrap();
+        assert_eq!(reloads(&attrs), Ok(Reloads { driver_reinit: None, failed: false }));
+    }
+}

@@ -72,3 +72,39 @@ fn in_set(attrs: &Attrs, kind: u16, name: &str) -> Result<bool, Malformed> {
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::captured;
+    use crate::kernel::generic::GenericMessage;
+
+    #[test]
+    fn features_of_a_real_kernel_read_as_ethtool_shows_them() {
+        let bytes = &captured(include_str!("../../tests/captured/ethtool-features.hex"))[0];
+        let message = GenericMessage::parse(bytes).unwrap();
+        let read = |name| feature(&message.attrs().unwrap(), name).unwrap();
+        assert_eq!(read(HW_TC_OFFLOAD), Feature { active: true, fixed: false });
+        assert_eq!(read("highdma"), Feature { active: false, fixed: true });
+        assert_eq!(read("tx-nocache-copy"), Feature { active: false, fixed: false });
+    }
+
+    #[test]
+    fn a_bit_set_with_a_mask_lists_bits_that_are_off() {
+        let mut w = Writer::default();
+        for (kind, on) in [(FEATURES_ACTIVE, false), (FEATURES_HW, true), (FEATURES_NOCHANGE, false)] {
+            w.nest(kind, |set| {
+                set.nest(BITSET_BITS, |bits| {
+                    bits.nest(BITSET_BITS_BIT, |bit| {
+                        bit.text(BIT_NAME, HW_TC_OFFLOAD);
+                        if on {
+                            bit.put(BIT_VALUE, &[]);
+                        }
+                    });
+                });
+            });
+        }
+        let attrs = Attrs::parse(w.bytes()).unwrap();
+        assert_eq!(feature(&attrs, HW_TC_OFFLOAD), Ok(Feature { active: false, fixed: false }));
+    }
+}

@@ -294,3 +294,119 @@ fn statistics(stats: &[TcStats2], fact: &mut Action) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_core::Parseable;
+
+    use super::*;
+    use crate::kernel::captured;
+
+    fn links() -> Vec<Link> {
+        [(8, "enp1s0f0np0"), (9, "enp1s0f1np1")]
+            .map(|(index, name)| Link {
+                index,
+                name: name.parse().unwrap(),
+                ethernet: true,
+                mac: None,
+                mtu: None,
+                state: None,
+                carrier: None,
+                phys_port_name: None,
+                parent: None,
+            })
+            .to_vec()
+    }
+
+    fn decoded(bytes: &[u8], links: &[Link]) -> Filter {
+        decode(&TcMessage::parse(bytes).unwrap(), Side::Ingress, links).unwrap().unwrap()
+    }
+
+    fn edit(offset: u32, keep: &str, value: &str) -> Edit {
+        Edit {
+            header: "eth".into(),
+            command: "set".into(),
+            offset,
+            keep: keep.into(),
+            value: value.into(),
+            moving: false,
+        }
+    }
+
+    #[test]
+    fn the_rule_of_a_diagonal_reads_as_tc_shows_it() {
+        let bytes = &captured(include_str!("../../tests/captured/flower.hex"))[0];
+        let filter = decoded(bytes, &links());
+        assert_eq!((filter.pref, filter.handle, filter.chain), (49152, 49152, 0));
+        assert_eq!((filter.protocol, filter.kind.as_str()), (EtherType(0x88b5), "flower"));
+        let flower = filter.flower.unwrap();
+        assert_eq!(flower.eth_type, Some(EtherType(0x88b5)));
+        assert_eq!(flower.src_mac.unwrap().to_string(), "aa:bb:cc:00:00:02");
+        assert_eq!(flower.dst_mac.unwrap().to_string(), "02:ca:fe:00:01:01");
+        assert_eq!((flower.src_mac_mask, flower.dst_mac_mask), (None, None));
+        assert!(flower.other_keys.is_empty());
+        assert_eq!((flower.skip_sw, flower.skip_hw), (true, false));
+        assert_eq!((flower.in_hw, flower.not_in_hw, flower.in_hw_count), (true, false, Some(1)));
+        let kinds: Vec<_> = flower.actions.iter().map(|a| (a.kind.as_str(), a.control.clone().unwrap())).collect();
+        assert_eq!(kinds, [("pedit", "pipe".into()), ("pedit", "pipe".into()), ("mirred", "stolen".into())]);
+        assert_eq!(flower.actions[0].edits, [edit(12, "0000ffff", "08000000")]);
+        assert_eq!(flower.actions[1].edits, [edit(0, "00000000", "aabbcc00"), edit(4, "0000ffff", "00040000")]);
+        let mirred = flower.actions[2].mirred.clone().unwrap();
+        assert_eq!((mirred.way.as_str(), mirred.dev.unwrap().as_str()), ("egress redirect", "enp1s0f0np0"));
+        assert!(flower.actions[2].installed_seconds.unwrap() > 0);
+        assert_eq!((flower.actions[2].packets, flower.actions[2].hw_packets), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn a_redirect_to_a_device_that_is_gone_has_no_device() {
+        let bytes = &captured(include_str!("../../tests/captured/flower.hex"))[0];
+        let flower = decoded(bytes, &[]).flower.unwrap();
+        assert_eq!(flower.actions[2].mirred.clone().unwrap().dev, None);
+    }
+
+    /// What `tc` sends to add the rule, captured with `strace` (iproute2 6.1):
+    /// `tc filter add dev X ingress protocol 0x88b5 pref 49152 handle 49152 flower skip_sw
+    /// src_mac aa:bb:cc:00:00:01 dst_mac aa:bb:cc:00:00:02
+    /// action pedit ex munge eth type set 0x0800 pipe
+    /// action pedit ex munge eth dst set aa:bb:cc:00:00:03 pipe
+    /// action mirred egress redirect dev Y`. There the extended keys follow the words.
+    #[test]
+    fn the_rule_as_tc_sends_it_reads_the_same() {
+        let bytes = &captured(
+            "0000000003000000\
+             00c00000f2ffffff88b500c00b000100666c6f7765720000680102000a000600aabbcc00000100000a000700ffffffff\
+             ffff00000a000400aabbcc00000200000a000500ffffffffffff000024010300600001000a0001007065646974000000\
+             50000280340004000000000000000000030000000000000000000000010000000000ffff080000000c00000000000000\
+             00000000000000001800058014000680060001000100000006000200000000008c0002000a0001007065646974000000\
+             7c0002804c00040000000000000000000300000000000000000000000200000000000000aabbcc000000000000000000\
+             00000000000000000000ffff00030000040000000000000000000000000000002c000580140006800600010001000000\
+             06000200000000001400068006000100010000000600020000000000340003000b0001006d6972726564000024000280\
+             200002000000000000000000040000000000000000000000010000000500000008001600020000000600080088b50000",
+        )[0];
+        let filter = decoded(bytes, &[]);
+        assert_eq!((filter.pref, filter.handle, filter.protocol), (49152, 49152, EtherType(0x88b5)));
+        let flower = filter.flower.unwrap();
+        assert_eq!(flower.actions[0].edits, [edit(12, "0000ffff", "08000000")]);
+        assert_eq!(flower.actions[1].edits, [edit(0, "00000000", "aabbcc00"), edit(4, "0000ffff", "00030000")]);
+        assert_eq!((flower.skip_sw, flower.in_hw, flower.in_hw_count), (true, false, None));
+    }
+
+    #[test]
+    fn a_cut_or_changed_rule_is_an_error_or_another_rule_never_a_panic() {
+        let bytes = &captured(include_str!("../../tests/captured/flower.hex"))[0];
+        for end in 0..bytes.len() {
+            if let Ok(message) = TcMessage::parse(bytes.get(..end).unwrap()) {
+                let _ = decode(&message, Side::Ingress, &[]);
+            }
+        }
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                if let Ok(message) = TcMessage::parse(changed.as_slice()) {
+                    let _ = decode(&message, Side::Ingress, &[]);
+                }
+            }
+        }
+    }
+}

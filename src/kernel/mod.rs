@@ -26,3 +26,10 @@ pub mod process;
 pub mod rdma;
 pub mod route;
 pub mod sysfs;
+
+/// Messages that a real kernel sent (see `tests/captured/README.md`), one a line.
+#[cfg(test)]
+fn captured(text: &str) -> Vec<Vec<u8>> {
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    text.lines().map(|line| line.as_bytes().chunks_exact(2).map(byte).collect()).collect()
+}

@@ -218,3 +218,68 @@ fn queue_pairs(payload: &[u8]) -> Result<Vec<Qp>, Malformed> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::captured;
+
+    #[test]
+    fn devices_and_ports_of_a_real_kernel_read_as_rdma_shows_them() {
+        let devices: Vec<Device> = captured(include_str!("../../tests/captured/nldev-devices.hex"))
+            .iter()
+            .map(|bytes| device(bytes).unwrap())
+            .collect();
+        let names: Vec<(u32, &str)> = devices.iter().map(|d| (d.index, d.name.as_str())).collect();
+        assert_eq!(names, [(0, "rocep1s0f0"), (1, "rocep1s0f1"), (3, "roceP2p1s0f1"), (4, "roceP2p1s0f0")]);
+        assert_eq!(devices[1].node_guid, Some("00ca:feff:fe00:0101".into()));
+        assert_eq!(devices[1].firmware, None);
+
+        let ports: Vec<Port> = captured(include_str!("../../tests/captured/nldev-port.hex"))
+            .iter()
+            .map(|bytes| port(bytes).unwrap())
+            .collect();
+        let active = |index, netdev: &str| Port {
+            number: 1,
+            state: Some("ACTIVE".into()),
+            phys_state: Some("LinkUp".into()),
+            netdev: Some((index, netdev.parse().unwrap())),
+        };
+        assert_eq!(ports, [active(9, "enp1s0f1np1"), active(12, "enP2p1s0f0np0")]);
+    }
+
+    #[test]
+    fn queue_pairs_of_a_real_kernel_read_as_rdma_shows_them() {
+        let all: Vec<Qp> = captured(include_str!("../../tests/captured/nldev-queue-pairs.hex"))
+            .iter()
+            .flat_map(|bytes| queue_pairs(bytes).unwrap())
+            .collect();
+        let rc = |number, remote, pid| Qp {
+            port: Some(1),
+            number,
+            remote: Some(remote),
+            kind: "RC".into(),
+            state: "RTS".into(),
+            owner: Owner::User(pid),
+        };
+        let gsi = Qp {
+            port: Some(1),
+            number: 1,
+            remote: None,
+            kind: "GSI".into(),
+            state: "RTS".into(),
+            owner: Owner::Kernel("ib_core".into()),
+        };
+        assert_eq!(all, [rc(21, 22, 17604), rc(22, 21, 17599), gsi.clone(), gsi]);
+    }
+
+    #[test]
+    fn a_port_without_a_network_device_has_none() {
+        let mut w = Writer::default();
+        w.put(ATTR_PORT_INDEX, &1u32.to_ne_bytes());
+        w.put(ATTR_PORT_STATE, &[77]);
+        let port = port(w.bytes()).unwrap();
+        assert_eq!(port.netdev, None);
+        assert_eq!(port.state, Some("77".into()));
+    }
+}

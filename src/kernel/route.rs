@@ -409,3 +409,34 @@ fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
     // Indices are positive (see `filters`).
     (message.header.index as u32, Qdisc { kind, handle: handle.as_str().into(), parent: parent.as_str().into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The answer to `DCB_CMD_IEEE_GET` (`linux/dcbnl.h`), with application entries of these
+    /// selectors.
+    fn dcb(selectors: &[u8]) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.text(DCB_ATTR_IFNAME, "enp1s0f0np0");
+        w.nest(DCB_ATTR_IEEE, |ieee| {
+            // IEEE_8021QAZ ETS (1), which this program does not look at.
+            ieee.put(1, &[0; 59]);
+            ieee.nest(DCB_ATTR_IEEE_APP_TABLE, |table| {
+                for selector in selectors {
+                    table.put(DCB_ATTR_IEEE_APP, &[*selector, 3, 26, 0]);
+                }
+            });
+        });
+        [&[0, DCB_CMD_IEEE_GET, 0, 0], w.bytes()].concat()
+    }
+
+    #[test]
+    fn any_dscp_entry_means_dscp_trust() {
+        assert_eq!(trust(&dcb(&[])), Ok(Trust::Pcp));
+        // Selectors 1 to 4 are EtherType and port numbers.
+        assert_eq!(trust(&dcb(&[1, 4])), Ok(Trust::Pcp));
+        assert_eq!(trust(&dcb(&[1, IEEE_8021QAZ_APP_SEL_DSCP])), Ok(Trust::Dscp));
+        assert!(trust(&[0, 0]).is_err());
+    }
+}
