@@ -107,7 +107,7 @@ filters_at() {
     while read -r line; do
         read -ra words <<<"$line"
         if [[ ${words[0]-} == filter ]]; then
-            [[ -z $filter ]] || FILTERS+=("$filter")
+            keep_filter "$filter"
             filter='' in_actions=no
             # filter protocol P pref N KIND chain C ...
             [[ "${words[*]:3:2} ${words[*]:6:2}" == "pref $1 chain 0" ]] || continue
@@ -124,7 +124,16 @@ filters_at() {
             esac
         done
     done <<<"$TEXT"
-    [[ -z $filter ]] || FILTERS+=("$filter")
+    keep_filter "$filter"
+}
+
+# tc shows a head line for the preference and then its filters; the head counts when it is alone.
+keep_filter() {
+    if ((${#FILTERS[@]} > 0)) && [[ $1 == "${FILTERS[-1]} "* ]]; then
+        FILTERS[-1]=$1
+    elif [[ -n $1 ]]; then
+        FILTERS+=("$1")
+    fi
 }
 
 # rule_text DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT: in WANTED how filters_at shows this
@@ -151,7 +160,7 @@ rule_state() {
     for filter in "${FILTERS[@]}"; do
         case $filter in
             "$WANTED") STATE=right ;;
-            "$IDENTITY") ;; # the head line of the preference
+            "$IDENTITY") ;; # a head line alone
             "$IDENTITY handle $HANDLE "*) STATE=stale FOUND=$filter ;;
             *) OTHERS+=("filter $filter") ;;
         esac
@@ -183,9 +192,10 @@ route_state() {
         elif [[ $STATE == absent && $route == "$head "*" $tail" && ${route#"$head "} =~ ^[0-9]+' '"$tail"$ ]]; then
             STATE=adopt PROTOCOL_NOW=${route#"$head "} PROTOCOL_NOW=${PROTOCOL_NOW%% *}
         else
-            OTHERS+=("route ${route#* } (type ${route%% *})")
+            OTHERS+=("route ${route#* }")
+            if [[ ${route%% *} != 1 ]]; then OTHERS[-1]+=" (of type ${route%% *})"; fi
             if [[ $route == *" proto $ROUTE_PROTOCOL "* ]]; then
-                OTHERS[-1]+=", which the mesh-down of the plan that made it removes"
+                OTHERS[-1]+=" (made by another plan, whose mesh-down removes it)"
             fi
         fi
     done <<<"$TEXT"
@@ -256,18 +266,10 @@ remove_clsact() {
             [[ -z $TEXT ]] || return 2
             captured tc -N filter show dev "$1" egress || return 1
             [[ -z $TEXT ]] || return 2
-            if ! tried tc qdisc del dev "$1" clsact; then
-                complain "$1: cannot remove the clsact qdisc: $ERROR"
-                return 1
-            fi
-            say "$1: removed the clsact qdisc"
-            CHANGES=$((CHANGES + 1))
+            tried tc qdisc del dev "$1" clsact || return 1
         fi
     fi
-    if ! tried rm -f -- "$record"; then
-        complain "cannot remove $record: $ERROR"
-        return 1
-    fi
+    tried rm -f -- "$record" || return 1
 }
 
 # --- Whether this is the host -----------------------------------------------------------------
@@ -395,11 +397,13 @@ remove_rule() {
 }
 
 drop_clsact() {
-    local status=0
+    local place="$1: clsact qdisc" status=0
+    [[ -e $RECORDS/clsact-$1 ]] || return 0
     remove_clsact "$1" || status=$?
     case $status in
-        1) trouble "$1: the clsact qdisc is not removed" ;;
-        2) say "$1: the clsact qdisc stays: it holds filters" ;;
+        0) removed "$place" ;;
+        2) say "$place: stays, it holds filters" ;;
+        *) trouble "$place: cannot remove it or its record: $ERROR" ;;
     esac
 }
 

@@ -108,7 +108,7 @@ filters_at() {
     while read -r line; do
         read -ra words <<<"$line"
         if [[ ${words[0]-} == filter ]]; then
-            [[ -z $filter ]] || FILTERS+=("$filter")
+            keep_filter "$filter"
             filter='' in_actions=no
             # filter protocol P pref N KIND chain C ...
             [[ "${words[*]:3:2} ${words[*]:6:2}" == "pref $1 chain 0" ]] || continue
@@ -125,7 +125,16 @@ filters_at() {
             esac
         done
     done <<<"$TEXT"
-    [[ -z $filter ]] || FILTERS+=("$filter")
+    keep_filter "$filter"
+}
+
+# tc shows a head line for the preference and then its filters; the head counts when it is alone.
+keep_filter() {
+    if ((${#FILTERS[@]} > 0)) && [[ $1 == "${FILTERS[-1]} "* ]]; then
+        FILTERS[-1]=$1
+    elif [[ -n $1 ]]; then
+        FILTERS+=("$1")
+    fi
 }
 
 # rule_text DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT: in WANTED how filters_at shows this
@@ -152,7 +161,7 @@ rule_state() {
     for filter in "${FILTERS[@]}"; do
         case $filter in
             "$WANTED") STATE=right ;;
-            "$IDENTITY") ;; # the head line of the preference
+            "$IDENTITY") ;; # a head line alone
             "$IDENTITY handle $HANDLE "*) STATE=stale FOUND=$filter ;;
             *) OTHERS+=("filter $filter") ;;
         esac
@@ -184,9 +193,10 @@ route_state() {
         elif [[ $STATE == absent && $route == "$head "*" $tail" && ${route#"$head "} =~ ^[0-9]+' '"$tail"$ ]]; then
             STATE=adopt PROTOCOL_NOW=${route#"$head "} PROTOCOL_NOW=${PROTOCOL_NOW%% *}
         else
-            OTHERS+=("route ${route#* } (type ${route%% *})")
+            OTHERS+=("route ${route#* }")
+            if [[ ${route%% *} != 1 ]]; then OTHERS[-1]+=" (of type ${route%% *})"; fi
             if [[ $route == *" proto $ROUTE_PROTOCOL "* ]]; then
-                OTHERS[-1]+=", which the mesh-down of the plan that made it removes"
+                OTHERS[-1]+=" (made by another plan, whose mesh-down removes it)"
             fi
         fi
     done <<<"$TEXT"
@@ -257,18 +267,10 @@ remove_clsact() {
             [[ -z $TEXT ]] || return 2
             captured tc -N filter show dev "$1" egress || return 1
             [[ -z $TEXT ]] || return 2
-            if ! tried tc qdisc del dev "$1" clsact; then
-                complain "$1: cannot remove the clsact qdisc: $ERROR"
-                return 1
-            fi
-            say "$1: removed the clsact qdisc"
-            CHANGES=$((CHANGES + 1))
+            tried tc qdisc del dev "$1" clsact || return 1
         fi
     fi
-    if ! tried rm -f -- "$record"; then
-        complain "cannot remove $record: $ERROR"
-        return 1
-    fi
+    tried rm -f -- "$record" || return 1
 }
 
 # --- Whether this is the host -----------------------------------------------------------------
@@ -424,7 +426,7 @@ make_clsact() {
     changed "$1: added the clsact qdisc"
 }
 
-undo_records() { rmdir -- "$RECORDS"; }
+undo_records() { [[ ! -d $RECORDS ]] || tried rmdir -- "$RECORDS"; }
 undo_clsact() { remove_clsact "$1"; }
 
 # a_rule VERB DEV PREF HANDLE PROTOCOL SRC DST TYPE NEW_DST OUT
@@ -505,7 +507,8 @@ undo_stale() {
     tried tc filter add dev "$1" ingress protocol "$4" pref "$2" handle "$3" flower "${keys[@]}" \
         action pedit ex munge eth type set "$type" pipe action pedit ex munge eth dst set "$new" pipe \
         action mirred egress redirect dev "$out" || return 1
-    rule_state "$@" && [[ $FOUND == "$old" ]]
+    # Whether it is in the hardware again is the driver's to say, when the rule leaves it the choice.
+    rule_state "$@" && [[ ${FOUND/ not_in_hw / in_hw } == "${old/ not_in_hw / in_hw }" ]]
 }
 
 start_marker() {
@@ -589,8 +592,9 @@ on_exit() {
     esac
     for ((i = ${#UNDO[@]} - 1; i >= 0; i--)); do
         read -ra words <<<"${UNDO[i]}"
+        ERROR=''
         if ! "${words[@]}"; then
-            complain "cannot undo: ${UNDO[i]}: $ERROR"
+            complain "cannot undo: ${UNDO[i]#undo_}${ERROR:+: $ERROR}"
             restored=no
         fi
     done
