@@ -6,7 +6,7 @@
 //! | `script.rs` | `mesh-up-<host>.sh`, `mesh-down-<host>.sh` |
 //! | `topology_svg.rs` | `topology.svg` |
 
-mod script;
+pub mod script;
 mod topology_svg;
 
 use crate::files::{Content, Entry};
