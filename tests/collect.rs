@@ -1,6 +1,8 @@
 //! Collecting facts from the kernel that the tests run on, and the same tables as `iproute2` shows
 //! them in a network namespace of our own.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::process::Command;
 
 use hairpin_mesh::collect::{Options, collect};

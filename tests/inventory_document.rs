@@ -1,5 +1,7 @@
 //! The inventory document: what is written reads back, and nothing that is read makes it panic.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::path::PathBuf;
 
 use hairpin_mesh::facts::{Applied, Fact, Gids, Inventory};
