@@ -70,7 +70,8 @@ pub(super) fn facts(
                 continue;
             }
         };
-        let (Some(mac), Some(mtu)) = (link.mac, link.mtu.filter(|mtu| *mtu <= LARGEST_MTU)) else {
+        let (Some(mac), Some(mtu)) = (link.mac.filter(|_| link.ethernet), link.mtu.filter(|mtu| *mtu <= LARGEST_MTU))
+        else {
             left_out.add(&what, format!("{} has no Ethernet MAC and MTU", link.name));
             continue;
         };

@@ -141,8 +141,8 @@ impl Devlink {
         Generic::open("devlink", VERSION).map(Devlink)
     }
 
-    /// All parameters of one device. The kernel dumps those of all devices: an old one cannot be
-    /// asked for one device's.
+    /// All parameters of one device, out of those of all devices. Asked for one parameter by name,
+    /// the kernel says `EINVAL` when the driver has none of that name, and for other reasons too.
     pub fn params(&mut self, handle: &Handle) -> Result<Vec<Param>, Error> {
         let messages = self.0.dump(CMD_PARAM_GET, &Writer::default())?;
         let mut params = Vec::new();
@@ -236,8 +236,8 @@ fn reloads(attrs: &Attrs) -> Result<Reloads, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::captured;
     use crate::kernel::generic::GenericMessage;
+    use crate::kernel::{captured, damaged};
 
     fn messages(text: &str) -> Vec<GenericMessage> {
         captured(text).iter().map(|bytes| GenericMessage::parse(bytes).unwrap()).collect()
@@ -284,5 +284,19 @@ mod tests {
         let attrs = handle("0000:01:00.0").attrs();
         let attrs = Attrs::parse(attrs.bytes()).unwrap();
         assert_eq!(reloads(&attrs), Ok(Reloads { driver_reinit: None, failed: false }));
+    }
+
+    #[test]
+    fn damaged_messages_never_make_it_panic() {
+        for text in [
+            include_str!("../../tests/captured/devlink-params.hex"),
+            include_str!("../../tests/captured/devlink-get.hex"),
+        ] {
+            for bytes in captured(text).iter().flat_map(|bytes| damaged(bytes)) {
+                let Ok(message) = GenericMessage::parse(&bytes) else { continue };
+                let Ok(attrs) = message.attrs() else { continue };
+                let _ = (of(&attrs, &handle("0000:01:00.0")), param(&attrs), reloads(&attrs));
+            }
+        }
     }
 }

@@ -300,7 +300,7 @@ mod tests {
     use netlink_packet_core::Parseable;
 
     use super::*;
-    use crate::kernel::captured;
+    use crate::kernel::{captured, damaged};
 
     fn links() -> Vec<Link> {
         [(8, "enp1s0f0np0"), (9, "enp1s0f1np1")]
@@ -394,18 +394,9 @@ mod tests {
     #[test]
     fn a_cut_or_changed_rule_is_an_error_or_another_rule_never_a_panic() {
         let bytes = &captured(include_str!("../../tests/captured/flower.hex"))[0];
-        for end in 0..bytes.len() {
-            if let Ok(message) = TcMessage::parse(bytes.get(..end).unwrap()) {
+        for bytes in damaged(bytes) {
+            if let Ok(message) = TcMessage::parse(bytes.as_slice()) {
                 let _ = decode(&message, Side::Ingress, &[]);
-            }
-        }
-        for at in 0..bytes.len() {
-            for value in [0, 1, 0x7f, 0xff] {
-                let mut changed = bytes.clone();
-                changed[at] = value;
-                if let Ok(message) = TcMessage::parse(changed.as_slice()) {
-                    let _ = decode(&message, Side::Ingress, &[]);
-                }
             }
         }
     }

@@ -33,3 +33,17 @@ fn captured(text: &str) -> Vec<Vec<u8>> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
     text.lines().map(|line| line.as_bytes().chunks_exact(2).map(byte).collect()).collect()
 }
+
+/// Damaged forms of a message: cut at every byte, and every byte changed.
+#[cfg(test)]
+fn damaged(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let cut = (0..bytes.len()).map(|end| bytes[..end].to_vec());
+    let changed = (0..bytes.len()).flat_map(move |at| {
+        [0, 1, 3, 0x7f, 0xff].into_iter().map(move |value| {
+            let mut bytes = bytes.to_vec();
+            bytes[at] = value;
+            bytes
+        })
+    });
+    cut.chain(changed)
+}

@@ -222,7 +222,7 @@ fn queue_pairs(payload: &[u8]) -> Result<Vec<Qp>, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::captured;
+    use crate::kernel::{captured, damaged};
 
     #[test]
     fn devices_and_ports_of_a_real_kernel_read_as_rdma_shows_them() {
@@ -281,5 +281,18 @@ mod tests {
         let port = port(w.bytes()).unwrap();
         assert_eq!(port.netdev, None);
         assert_eq!(port.state, Some("77".into()));
+    }
+
+    #[test]
+    fn damaged_messages_never_make_it_panic() {
+        for text in [
+            include_str!("../../tests/captured/nldev-devices.hex"),
+            include_str!("../../tests/captured/nldev-port.hex"),
+            include_str!("../../tests/captured/nldev-queue-pairs.hex"),
+        ] {
+            for bytes in captured(text).iter().flat_map(|bytes| damaged(bytes)) {
+                let _ = (device(&bytes), port(&bytes), queue_pairs(&bytes));
+            }
+        }
     }
 }
