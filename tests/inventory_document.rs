@@ -22,7 +22,9 @@ fn todays() -> Vec<(PathBuf, Vec<u8>)> {
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.ends_with("not-an-inventory") {
+                // What its name says.
+            } else if path.is_dir() {
                 folders.push(path);
             } else if path.parent().and_then(|p| p.file_name()).is_some_and(|n| n == "inventory") {
                 let bytes = std::fs::read(&path).unwrap();
