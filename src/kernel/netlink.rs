@@ -76,6 +76,8 @@ pub struct Refusal {
     pub offset: Option<u32>,
     /// Number of the attribute that the kernel misses.
     pub missing: Option<u32>,
+    /// Whether it was for a want of permission and this process lacks `CAP_NET_ADMIN`.
+    pub lacks_net_admin: bool,
 }
 
 impl std::fmt::Display for Refusal {
@@ -89,6 +91,9 @@ impl std::fmt::Display for Refusal {
         }
         if let Some(offset) = self.offset {
             write!(f, " (at byte {offset} of the request)")?;
+        }
+        if self.lacks_net_admin {
+            f.write_str(" (this process lacks CAP_NET_ADMIN)")?;
         }
         Ok(())
     }
@@ -230,10 +235,22 @@ impl Socket {
                 .buffer
                 .get(..length)
                 .ok_or_else(|| Error::Malformed(format!("a datagram of {length} bytes, {DATAGRAM} at most wanted")))?;
-            if let Some(answer) = collected.add(datagram)? {
+            if let Some(answer) = collected.add(datagram).map_err(explain)? {
                 return Ok(answer);
             }
         }
+    }
+}
+
+/// Says with a refusal for a want of permission whether the capability is what is wanting.
+fn explain(error: Error) -> Error {
+    match error {
+        Error::Kernel(mut refusal) if refusal.errno == libc::EPERM => {
+            let has = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN);
+            refusal.lacks_net_admin = matches!(has, Ok(false));
+            Error::Kernel(refusal)
+        }
+        other => other,
     }
 }
 
@@ -342,6 +359,7 @@ impl Collector {
                 message,
                 offset: attrs.get(NLMSGERR_ATTR_OFFS).and_then(|a| a.u32().ok()),
                 missing: attrs.get(NLMSGERR_ATTR_MISS_TYPE).and_then(|a| a.u32().ok()),
+                lacks_net_admin: false,
             }));
         }
         if self.interrupted {
@@ -395,6 +413,16 @@ mod tests {
                 "Network is unreachable (os error 101): Nexthop has invalid gateway (at byte 24 of the request)"
             );
         }
+    }
+
+    #[test]
+    fn a_want_of_permission_names_the_capability_that_this_process_lacks() {
+        let refusal = Refusal { errno: libc::EPERM, message: None, offset: None, missing: None, lacks_net_admin: false };
+        let has = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN).unwrap();
+        let text = explain(Error::Kernel(refusal.clone())).to_string();
+        assert_eq!(text.contains("lacks CAP_NET_ADMIN"), !has, "{text}");
+        let other = explain(Error::Kernel(Refusal { errno: libc::ENODEV, ..refusal })).to_string();
+        assert!(!other.contains("CAP_NET_ADMIN"), "{other}");
     }
 
     #[test]
