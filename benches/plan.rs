@@ -17,23 +17,41 @@ fn main() {
 
 /// Host and inventory document, in TP order.
 const DOCUMENTS: [(&str, &[u8]); 4] = [
-    ("spark1", include_bytes!("../plans/tp-along-ring/inventory/spark1.json")),
-    ("spark2", include_bytes!("../plans/tp-along-ring/inventory/spark2.json")),
-    ("spark3", include_bytes!("../plans/tp-along-ring/inventory/spark3.json")),
-    ("spark4", include_bytes!("../plans/tp-along-ring/inventory/spark4.json")),
+    (
+        "spark1",
+        include_bytes!("../plans/tp-along-ring/inventory/spark1.json"),
+    ),
+    (
+        "spark2",
+        include_bytes!("../plans/tp-along-ring/inventory/spark2.json"),
+    ),
+    (
+        "spark3",
+        include_bytes!("../plans/tp-along-ring/inventory/spark3.json"),
+    ),
+    (
+        "spark4",
+        include_bytes!("../plans/tp-along-ring/inventory/spark4.json"),
+    ),
 ];
 
 fn hosts() -> Vec<HostName> {
-    DOCUMENTS.iter().map(|(host, _)| host.parse().expect("a host name")).collect()
+    DOCUMENTS
+        .iter()
+        .map(|(host, _)| host.parse().expect("a host name"))
+        .collect()
 }
 
 fn inventories() -> Vec<Inventory> {
-    let read = |(name, bytes): &(&str, &[u8])| Inventory::from_json(name, bytes).expect("an inventory");
+    let read =
+        |(name, bytes): &(&str, &[u8])| Inventory::from_json(name, bytes).expect("an inventory");
     DOCUMENTS.iter().map(read).collect()
 }
 
 fn made(hosts: &[HostName], inventories: &[Inventory]) -> (Plan, Ring) {
-    plan(hosts, inventories, &Options::default()).plan.expect("a plan")
+    plan(hosts, inventories, &Options::default())
+        .plan
+        .expect("a plan")
 }
 
 /// Four inventories that are read already, to a plan.
@@ -64,7 +82,12 @@ fn plan_to_folder_content(bencher: Bencher) {
 fn plan_to_files(bencher: Bencher) {
     let (plan, ring) = made(&hosts(), &inventories());
     let memory = std::path::Path::new("/dev/shm");
-    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder");
+    let dir = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    }
+    .expect("a folder");
     let out = dir.path().join("ring-mesh");
     bencher.bench_local(|| {
         let content = folder::content(&plan, &ring, &Extras::default(), &source(&plan));
@@ -73,5 +96,11 @@ fn plan_to_files(bencher: Bencher) {
 }
 
 fn source(plan: &Plan) -> Source<'_> {
-    Source::Inventories(plan.hosts.iter().zip(DOCUMENTS).map(|(host, (_, bytes))| (host, bytes)).collect())
+    Source::Inventories(
+        plan.hosts
+            .iter()
+            .zip(DOCUMENTS)
+            .map(|(host, (_, bytes))| (host, bytes))
+            .collect(),
+    )
 }

@@ -121,7 +121,17 @@ mod tests {
             assert!(hairpin_queue(good).is_ok_and(|q| q.0.is_some()));
         }
         assert!(hairpin_queue("keep").is_ok_and(|q| q.0.is_none()));
-        for bad in ["0", "512", "1000", "8191", "16384", "", "-1", "Keep", "99999999999"] {
+        for bad in [
+            "0",
+            "512",
+            "1000",
+            "8191",
+            "16384",
+            "",
+            "-1",
+            "Keep",
+            "99999999999",
+        ] {
             assert!(hairpin_queue(bad).is_err(), "{bad}");
         }
     }

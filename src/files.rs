@@ -22,7 +22,10 @@ pub struct FileError {
 
 impl FileError {
     fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
-        FileError { path: path.to_owned(), what: what.to_string() }
+        FileError {
+            path: path.to_owned(),
+            what: what.to_string(),
+        }
     }
 }
 
@@ -38,20 +41,29 @@ pub enum Links {
 /// Reads a regular file of at most [`LARGEST_DOCUMENT`] bytes.
 pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
     let error = |e: &dyn std::fmt::Display| FileError::new(path, e);
-    let nofollow = if links == Links::Refuse { libc::O_NOFOLLOW } else { 0 };
+    let nofollow = if links == Links::Refuse {
+        libc::O_NOFOLLOW
+    } else {
+        0
+    };
     // O_NONBLOCK: a FIFO at that path must not hang the program.
-    let file =
-        OpenOptions::new().read(true).custom_flags(nofollow | libc::O_NONBLOCK).open(path).map_err(|e| {
-            match e.raw_os_error() {
-                Some(libc::ELOOP) if links == Links::Refuse => error(&"is a symbolic link, a regular file wanted"),
-                _ => error(&e),
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nofollow | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) if links == Links::Refuse => {
+                error(&"is a symbolic link, a regular file wanted")
             }
+            _ => error(&e),
         })?;
     if !file.metadata().map_err(|e| error(&e))?.is_file() {
         return Err(error(&"is no regular file"));
     }
     let mut bytes = Vec::new();
-    file.take(LARGEST_DOCUMENT + 1).read_to_end(&mut bytes).map_err(|e| error(&e))?;
+    file.take(LARGEST_DOCUMENT + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| error(&e))?;
     if bytes.len() as u64 > LARGEST_DOCUMENT {
         return Err(error(&format!("is larger than {LARGEST_DOCUMENT} bytes")));
     }
@@ -75,16 +87,27 @@ pub struct Entry {
 /// The new folder is built beside the old one and takes its place in one step. `ours` says which
 /// relative paths belong to an earlier folder of this kind: a folder with anything else in it is
 /// not replaced, so nothing of the user's is lost.
-pub fn replace_folder(path: &Path, content: &Content, ours: impl Fn(&str) -> bool) -> Result<(), FileError> {
+pub fn replace_folder(
+    path: &Path,
+    content: &Content,
+    ours: impl Fn(&str) -> bool,
+) -> Result<(), FileError> {
     let (parent, name) = parent_and_name(path)?;
     if !parent.is_dir() {
-        return Err(FileError::new(path, format!("cannot be made: {} is no folder", parent.display())));
+        return Err(FileError::new(
+            path,
+            format!("cannot be made: {} is no folder", parent.display()),
+        ));
     }
     let target = parent.join(&name);
     let exists = check_target(&target, &ours)?;
-    let staging =
-        stage(&parent, &name, content).map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
-    let result = if exists { exchange(&staging, &target, &ours) } else { put_new(&staging, &target) };
+    let staging = stage(&parent, &name, content)
+        .map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
+    let result = if exists {
+        exchange(&staging, &target, &ours)
+    } else {
+        put_new(&staging, &target)
+    };
     if result.is_err() {
         let _ = remove_content(&staging, &|_| true);
     }
@@ -149,12 +172,20 @@ fn check_target(target: &Path, ours: &impl Fn(&str) -> bool) -> Result<bool, Fil
 }
 
 /// The first entry below `folder` that is not `ours`.
-fn first_foreign(folder: &Path, below: &str, ours: &impl Fn(&str) -> bool) -> io::Result<Option<String>> {
+fn first_foreign(
+    folder: &Path,
+    below: &str,
+    ours: &impl Fn(&str) -> bool,
+) -> io::Result<Option<String>> {
     let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<io::Result<_>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if below.is_empty() { name } else { format!("{below}/{name}") };
+        let path = if below.is_empty() {
+            name
+        } else {
+            format!("{below}/{name}")
+        };
         let kind = entry.file_type()?;
         if kind.is_dir() && below.is_empty() && ours(&format!("{path}/")) {
             if let Some(foreign) = first_foreign(&entry.path(), &path, ours)? {
@@ -169,7 +200,11 @@ fn first_foreign(folder: &Path, below: &str, ours: &impl Fn(&str) -> bool) -> io
 
 fn write_new(path: &Path, bytes: &[u8], executable: bool) -> io::Result<File> {
     let mode = if executable { 0o755 } else { 0o644 };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
     file.write_all(bytes)?;
     Ok(file)
 }
@@ -178,10 +213,15 @@ fn write_new(path: &Path, bytes: &[u8], executable: bool) -> io::Result<File> {
 /// together and not one after the other.
 fn sync_all(files: &[File]) -> io::Result<()> {
     std::thread::scope(|scope| {
-        let syncing: Vec<_> = files.iter().map(|file| scope.spawn(|| file.sync_all())).collect();
-        syncing
-            .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread failed"))))
+        let syncing: Vec<_> = files
+            .iter()
+            .map(|file| scope.spawn(|| file.sync_all()))
+            .collect();
+        syncing.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread failed")))
+        })
     })
 }
 
@@ -198,7 +238,10 @@ fn stage(parent: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
         let mut written = Vec::new();
         for (path, entry) in content {
             let path = staging.join(path);
-            if let Some(folder) = path.parent().filter(|f| !folders.iter().any(|known| known == f)) {
+            if let Some(folder) = path
+                .parent()
+                .filter(|f| !folders.iter().any(|known| known == f))
+            {
                 std::fs::DirBuilder::new().mode(0o755).create(folder)?;
                 folders.push(folder.to_owned());
             }
@@ -280,7 +323,15 @@ mod tests {
     fn content(names: &[&str]) -> Content {
         names
             .iter()
-            .map(|n| ((*n).to_owned(), Entry { bytes: n.as_bytes().to_vec(), executable: n.ends_with(".sh") }))
+            .map(|n| {
+                (
+                    (*n).to_owned(),
+                    Entry {
+                        bytes: n.as_bytes().to_vec(),
+                        executable: n.ends_with(".sh"),
+                    },
+                )
+            })
             .collect()
     }
 
@@ -289,8 +340,10 @@ mod tests {
     }
 
     fn names(path: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            std::fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = std::fs::read_dir(path)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -301,7 +354,14 @@ mod tests {
         let path = dir.path().join("out");
         replace_folder(&path, &content(&["a", "b.sh", "in/c"]), ours).unwrap();
         assert_eq!(names(&path), ["a", "b.sh", "in"]);
-        assert_eq!(std::fs::metadata(path.join("b.sh")).unwrap().permissions().mode() & 0o111, 0o111);
+        assert_eq!(
+            std::fs::metadata(path.join("b.sh"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o111,
+            0o111
+        );
         replace_folder(&path, &content(&["a"]), ours).unwrap();
         assert_eq!(names(&path), ["a"]);
         assert_eq!(names(dir.path()), ["out"], "nothing is left beside it");
@@ -316,7 +376,9 @@ mod tests {
             let file = path.join(foreign);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, "mine").unwrap();
-            let error = replace_folder(&path, &content(&["a"]), ours).unwrap_err().to_string();
+            let error = replace_folder(&path, &content(&["a"]), ours)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("did not write"), "{error}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
             assert_eq!(names(dir.path()), ["out"]);
@@ -329,8 +391,18 @@ mod tests {
         let (link, file) = (dir.path().join("link"), dir.path().join("file"));
         std::os::unix::fs::symlink("/tmp", &link).unwrap();
         std::fs::write(&file, "mine").unwrap();
-        for path in [&link, &file, &dir.path().join("no/such/out"), &dir.path().join(".."), &dir.path().join(".")] {
-            assert!(replace_folder(path, &content(&["a"]), ours).is_err(), "{}", path.display());
+        for path in [
+            &link,
+            &file,
+            &dir.path().join("no/such/out"),
+            &dir.path().join(".."),
+            &dir.path().join("."),
+        ] {
+            assert!(
+                replace_folder(path, &content(&["a"]), ours).is_err(),
+                "{}",
+                path.display()
+            );
         }
         assert_eq!(names(dir.path()), ["file", "link"]);
     }
@@ -342,10 +414,23 @@ mod tests {
         std::fs::write(&file, "{}").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert_eq!(read_document(&link, Links::Follow).unwrap(), b"{}");
-        assert!(read_document(&link, Links::Refuse).unwrap_err().to_string().contains("symbolic link"));
+        assert!(
+            read_document(&link, Links::Refuse)
+                .unwrap_err()
+                .to_string()
+                .contains("symbolic link")
+        );
         assert!(read_document(dir.path(), Links::Follow).is_err());
         assert!(read_document(Path::new("/dev/zero"), Links::Follow).is_err());
-        File::create(&file).unwrap().set_len(LARGEST_DOCUMENT + 1).unwrap();
-        assert!(read_document(&file, Links::Follow).unwrap_err().to_string().contains("larger"));
+        File::create(&file)
+            .unwrap()
+            .set_len(LARGEST_DOCUMENT + 1)
+            .unwrap();
+        assert!(
+            read_document(&file, Links::Follow)
+                .unwrap_err()
+                .to_string()
+                .contains("larger")
+        );
     }
 }

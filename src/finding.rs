@@ -36,7 +36,11 @@ pub struct Finding {
 
 impl Finding {
     /// A finding that refuses.
-    pub fn problem(code: &'static str, found: impl Into<String>, wanted: impl Into<String>) -> Finding {
+    pub fn problem(
+        code: &'static str,
+        found: impl Into<String>,
+        wanted: impl Into<String>,
+    ) -> Finding {
         Finding {
             code,
             severity: Severity::Problem,
@@ -49,8 +53,15 @@ impl Finding {
     }
 
     /// A finding that only warns.
-    pub fn warning(code: &'static str, found: impl Into<String>, wanted: impl Into<String>) -> Finding {
-        Finding { severity: Severity::Warning, ..Finding::problem(code, found, wanted) }
+    pub fn warning(
+        code: &'static str,
+        found: impl Into<String>,
+        wanted: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            severity: Severity::Warning,
+            ..Finding::problem(code, found, wanted)
+        }
     }
 
     /// The same finding about `host`.
@@ -75,7 +86,11 @@ impl Finding {
 /// `HOST NETDEV: what is, what is wanted (what to do)`: one line, never more.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let about: Vec<&str> = [&self.host, &self.object].into_iter().flatten().map(String::as_str).collect();
+        let about: Vec<&str> = [&self.host, &self.object]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
         if !about.is_empty() {
             write!(f, "{}: ", about.join(" "))?;
         }

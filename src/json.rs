@@ -123,7 +123,10 @@ impl<'de> Visitor<'de> for ValueVisitor {
         let mut seen = std::collections::HashSet::new();
         while let Some((key, value)) = map.next_entry::<String, Value>()? {
             if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!("key {} given twice", quoted(&key))));
+                return Err(A::Error::custom(format!(
+                    "key {} given twice",
+                    quoted(&key)
+                )));
             }
             entries.push((key, value));
         }
@@ -139,9 +142,15 @@ impl<'de> Deserialize<'de> for Value {
 
 /// Reads one document. `name` is what errors call it, usually the file's name.
 pub fn parse(name: &str, bytes: &[u8]) -> Result<Value, DocumentError> {
-    let error = |what: String| DocumentError { place: name.to_owned(), what };
+    let error = |what: String| DocumentError {
+        place: name.to_owned(),
+        what,
+    };
     if bytes.len() as u64 > LARGEST_DOCUMENT {
-        return Err(error(format!("is {} bytes, {LARGEST_DOCUMENT} at most wanted", bytes.len())));
+        return Err(error(format!(
+            "is {} bytes, {LARGEST_DOCUMENT} at most wanted",
+            bytes.len()
+        )));
     }
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(error("is empty, a JSON document wanted".into()));
@@ -161,7 +170,11 @@ pub struct At<'a> {
 impl<'a> At<'a> {
     /// The whole document, called `name` in errors.
     pub fn root(name: &str, value: &'a Value) -> At<'a> {
-        At { value, place: name.to_owned(), sep: ": " }
+        At {
+            value,
+            place: name.to_owned(),
+            sep: ": ",
+        }
     }
 
     /// The value itself.
@@ -171,7 +184,10 @@ impl<'a> At<'a> {
 
     /// An error at this place.
     pub fn error(&self, what: impl Into<String>) -> DocumentError {
-        DocumentError { place: self.place.clone(), what: what.into() }
+        DocumentError {
+            place: self.place.clone(),
+            what: what.into(),
+        }
     }
 
     fn wanted(&self, wanted: &str) -> DocumentError {
@@ -182,28 +198,46 @@ impl<'a> At<'a> {
         // A key that could not be a name is quoted, so that no control character reaches a terminal.
         let plain = !key.is_empty()
             && key.len() <= 64
-            && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
+            && key
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
         let key = if plain { key.to_owned() } else { quoted(key) };
-        At { value, place: format!("{}{}{key}", self.place, self.sep), sep: "." }
+        At {
+            value,
+            place: format!("{}{}{key}", self.place, self.sep),
+            sep: ".",
+        }
     }
 
     /// The entries of an object, in the document's order.
-    pub fn entries(&self) -> Result<impl Iterator<Item = (&'a str, At<'a>)> + use<'a, '_>, DocumentError> {
+    pub fn entries(
+        &self,
+    ) -> Result<impl Iterator<Item = (&'a str, At<'a>)> + use<'a, '_>, DocumentError> {
         match self.value {
-            Value::Object(entries) => Ok(entries.iter().map(|(k, v)| (k.as_str(), self.child(k, v)))),
+            Value::Object(entries) => {
+                Ok(entries.iter().map(|(k, v)| (k.as_str(), self.child(k, v))))
+            }
             _ => Err(self.wanted("an object")),
         }
     }
 
     /// The items of an array of at most `most` items.
-    pub fn items(&self, most: usize) -> Result<impl Iterator<Item = At<'a>> + use<'a, '_>, DocumentError> {
+    pub fn items(
+        &self,
+        most: usize,
+    ) -> Result<impl Iterator<Item = At<'a>> + use<'a, '_>, DocumentError> {
         match self.value {
-            Value::Array(items) if items.len() > most => {
-                Err(self.error(format!("is an array of {}, {most} items at most wanted", items.len())))
-            }
+            Value::Array(items) if items.len() > most => Err(self.error(format!(
+                "is an array of {}, {most} items at most wanted",
+                items.len()
+            ))),
             Value::Array(items) => Ok(items.iter().enumerate().map(|(i, v)| At {
                 value: v,
-                place: format!("{}{}[{i}]", self.place, if self.sep == "." { "" } else { self.sep }),
+                place: format!(
+                    "{}{}[{i}]",
+                    self.place,
+                    if self.sep == "." { "" } else { self.sep }
+                ),
                 sep: ".",
             })),
             _ => Err(self.wanted("an array")),
@@ -213,14 +247,18 @@ impl<'a> At<'a> {
     /// The value of a key, or `None` when the object has no such key.
     pub fn get(&self, key: &str) -> Result<Option<At<'a>>, DocumentError> {
         match self.value {
-            Value::Object(entries) => Ok(entries.iter().find(|(k, _)| k == key).map(|(k, v)| self.child(k, v))),
+            Value::Object(entries) => Ok(entries
+                .iter()
+                .find(|(k, _)| k == key)
+                .map(|(k, v)| self.child(k, v))),
             _ => Err(self.wanted("an object")),
         }
     }
 
     /// The value of a key that must be there.
     pub fn need(&self, key: &str) -> Result<At<'a>, DocumentError> {
-        self.get(key)?.ok_or_else(|| self.error(format!("has no key \"{key}\"")))
+        self.get(key)?
+            .ok_or_else(|| self.error(format!("has no key \"{key}\"")))
     }
 
     /// Refuses keys other than `known`.
@@ -256,19 +294,27 @@ impl<'a> At<'a> {
     pub fn integer<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, DocumentError> {
         let wanted = || self.wanted(&format!("an integer from {least} to {most}"));
         match self.value {
-            Value::Integer(i) if (least..=most).contains(i) => T::try_from(*i).map_err(|_| wanted()),
+            Value::Integer(i) if (least..=most).contains(i) => {
+                T::try_from(*i).map_err(|_| wanted())
+            }
             _ => Err(wanted()),
         }
     }
 
     /// A string that is a name or address of type `T`.
     pub fn name<T: FromStr<Err = NameError>>(&self) -> Result<T, DocumentError> {
-        self.text()?.parse().map_err(|e: NameError| self.error(e.to_string()))
+        self.text()?
+            .parse()
+            .map_err(|e: NameError| self.error(e.to_string()))
     }
 
     /// A string that must be exactly `wanted`.
     pub fn exactly(&self, wanted: &str) -> Result<(), DocumentError> {
-        if self.text()? == wanted { Ok(()) } else { Err(self.wanted(&format!("{wanted:?}"))) }
+        if self.text()? == wanted {
+            Ok(())
+        } else {
+            Err(self.wanted(&format!("{wanted:?}")))
+        }
     }
 }
 
@@ -277,7 +323,13 @@ pub fn first_difference(given: &Value, wanted: &Value) -> Option<(String, String
     fn differ(place: &str, given: &Value, wanted: &Value) -> Option<(String, String)> {
         match (given, wanted) {
             (Value::Object(given), Value::Object(wanted)) => {
-                let child = |key: &str| if place.is_empty() { key.to_owned() } else { format!("{place}.{key}") };
+                let child = |key: &str| {
+                    if place.is_empty() {
+                        key.to_owned()
+                    } else {
+                        format!("{place}.{key}")
+                    }
+                };
                 for (key, want) in wanted {
                     match given.iter().find(|(k, _)| k == key) {
                         Some((_, have)) => {
@@ -285,23 +337,43 @@ pub fn first_difference(given: &Value, wanted: &Value) -> Option<(String, String
                                 return Some(difference);
                             }
                         }
-                        None => return Some((child(key), format!("is not there, {} wanted", want.kind()))),
+                        None => {
+                            return Some((
+                                child(key),
+                                format!("is not there, {} wanted", want.kind()),
+                            ));
+                        }
                     }
                 }
-                let extra = given.iter().find(|(k, _)| !wanted.iter().any(|(w, _)| w == k))?;
-                Some((child(&quoted(&extra.0)), "is a key that is not known here".into()))
+                let extra = given
+                    .iter()
+                    .find(|(k, _)| !wanted.iter().any(|(w, _)| w == k))?;
+                Some((
+                    child(&quoted(&extra.0)),
+                    "is a key that is not known here".into(),
+                ))
             }
             (Value::Array(given), Value::Array(wanted)) => {
-                if let Some(difference) =
-                    given.iter().zip(wanted).enumerate().find_map(|(i, (g, w))| differ(&format!("{place}[{i}]"), g, w))
+                if let Some(difference) = given
+                    .iter()
+                    .zip(wanted)
+                    .enumerate()
+                    .find_map(|(i, (g, w))| differ(&format!("{place}[{i}]"), g, w))
                 {
                     return Some(difference);
                 }
-                (given.len() != wanted.len())
-                    .then(|| (place.to_owned(), format!("has {} items, {} wanted", given.len(), wanted.len())))
+                (given.len() != wanted.len()).then(|| {
+                    (
+                        place.to_owned(),
+                        format!("has {} items, {} wanted", given.len(), wanted.len()),
+                    )
+                })
             }
             (given, wanted) if given == wanted => None,
-            (given, wanted) => Some((place.to_owned(), format!("is {}, {} wanted", given.kind(), wanted.kind()))),
+            (given, wanted) => Some((
+                place.to_owned(),
+                format!("is {}, {} wanted", given.kind(), wanted.kind()),
+            )),
         }
     }
     differ("", given, wanted)
@@ -311,8 +383,8 @@ pub fn first_difference(given: &Value, wanted: &Value) -> Option<(String, String
 pub fn pretty(value: &impl serde::Serialize) -> String {
     // Only a map with keys that are not strings, or a Serialize that fails by itself, can make
     // this fail; the documents of this crate have neither.
-    let mut text =
-        serde_json::to_string_pretty(value).unwrap_or_else(|e| format!("{{\"error\": {:?}}}", e.to_string()));
+    let mut text = serde_json::to_string_pretty(value)
+        .unwrap_or_else(|e| format!("{{\"error\": {:?}}}", e.to_string()));
     text.push('\n');
     text
 }
@@ -329,15 +401,29 @@ mod tests {
 
     #[test]
     fn errors_name_the_path() {
-        let value = parse("x.json", br#"{"ports": {"e0": {"mtu": "9000", "l": [1, "x"]}, "a b\u001b": 1}}"#).unwrap();
+        let value = parse(
+            "x.json",
+            br#"{"ports": {"e0": {"mtu": "9000", "l": [1, "x"]}, "a b\u001b": 1}}"#,
+        )
+        .unwrap();
         let root = At::root("x.json", &value);
         let port = root.need("ports").unwrap().need("e0").unwrap();
         assert_eq!(
-            port.need("mtu").unwrap().integer::<u32>(0, 65535).unwrap_err().to_string(),
+            port.need("mtu")
+                .unwrap()
+                .integer::<u32>(0, 65535)
+                .unwrap_err()
+                .to_string(),
             "x.json: ports.e0.mtu: is \"9000\", an integer from 0 to 65535 wanted"
         );
         let second = port.need("l").unwrap().items(4).unwrap().nth(1).unwrap();
-        assert!(second.bool().unwrap_err().to_string().starts_with("x.json: ports.e0.l[1]: is \"x\""));
+        assert!(
+            second
+                .bool()
+                .unwrap_err()
+                .to_string()
+                .starts_with("x.json: ports.e0.l[1]: is \"x\"")
+        );
         let odd = root.need("ports").unwrap().only(&["e0"]).unwrap_err();
         assert!(!odd.to_string().contains('\u{1b}'), "{odd:?}");
         assert!(port.need("l").unwrap().items(1).is_err());
@@ -345,7 +431,15 @@ mod tests {
 
     #[test]
     fn what_is_not_one_json_document_is_refused() {
-        for bad in ["", " \n", "{", "{} {}", "nul", "\u{feff}{}", &"[".repeat(200)] {
+        for bad in [
+            "",
+            " \n",
+            "{",
+            "{} {}",
+            "nul",
+            "\u{feff}{}",
+            &"[".repeat(200),
+        ] {
             assert!(parse("x", bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(parse("x", &[b'"', 0xff, b'"']).is_err());

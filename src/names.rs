@@ -22,7 +22,10 @@ pub struct NameError {
 
 impl NameError {
     fn new(found: &str, wanted: &'static str) -> Self {
-        NameError { found: quoted(found), wanted }
+        NameError {
+            found: quoted(found),
+            wanted,
+        }
     }
 }
 
@@ -39,7 +42,9 @@ fn is_name(text: &str, longest: usize, extra: &[u8]) -> bool {
     let bytes = text.as_bytes();
     (1..=longest).contains(&bytes.len())
         && bytes[0].is_ascii_alphanumeric()
-        && bytes.iter().all(|b| b.is_ascii_alphanumeric() || extra.contains(b))
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || extra.contains(b))
 }
 
 macro_rules! name_type {
@@ -145,7 +150,10 @@ impl FromStr for Text {
         if text.len() <= Text::LONGEST && text.bytes().all(|b| (b' '..=b'~').contains(&b)) {
             Ok(Text(text.to_owned()))
         } else {
-            Err(NameError::new(text, "printable ASCII text (512 characters at most)"))
+            Err(NameError::new(
+                text,
+                "printable ASCII text (512 characters at most)",
+            ))
         }
     }
 }
@@ -202,7 +210,11 @@ impl FromStr for Mac {
             }
             *octet = u8::from_str_radix(part, 16).map_err(|_| error())?;
         }
-        if parts.next().is_some() { Err(error()) } else { Ok(Mac(octets)) }
+        if parts.next().is_some() {
+            Err(error())
+        } else {
+            Ok(Mac(octets))
+        }
     }
 }
 
@@ -254,7 +266,11 @@ impl FromStr for PciAddress {
 
 impl fmt::Display for PciAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04x}:{:02x}:{:02x}.{:x}", self.domain, self.bus, self.device, self.function)
+        write!(
+            f,
+            "{:04x}:{:02x}:{:02x}.{:x}",
+            self.domain, self.bus, self.device, self.function
+        )
     }
 }
 
@@ -270,8 +286,13 @@ pub struct Cidr {
 impl Cidr {
     /// The network that the address is in: the address with all host bits zero.
     pub fn network(self) -> Cidr {
-        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-        Cidr { address: Ipv4Addr::from(u32::from(self.address) & mask), prefix: self.prefix }
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(self.prefix))
+            .unwrap_or(0);
+        Cidr {
+            address: Ipv4Addr::from(u32::from(self.address) & mask),
+            prefix: self.prefix,
+        }
     }
 
     /// The highest address of the network; the broadcast address where the prefix has one.
@@ -282,7 +303,12 @@ impl Cidr {
 
     /// Whether `other` lies in this network.
     pub fn contains(self, other: Ipv4Addr) -> bool {
-        Cidr { address: other, prefix: self.prefix }.network() == self.network()
+        Cidr {
+            address: other,
+            prefix: self.prefix,
+        }
+        .network()
+            == self.network()
     }
 
     /// Why no port can have this address, or `None` when it can: it must be unicast and, below
@@ -319,7 +345,10 @@ impl FromStr for Cidr {
         if prefix > 32 {
             return Err(error());
         }
-        Ok(Cidr { address: address.parse().map_err(|_| error())?, prefix })
+        Ok(Cidr {
+            address: address.parse().map_err(|_| error())?,
+            prefix,
+        })
     }
 }
 
@@ -352,9 +381,16 @@ impl Gid {
 impl FromStr for Gid {
     type Err = NameError;
     fn from_str(text: &str) -> Result<Self, NameError> {
-        let error = || NameError::new(text, "a GID of eight groups like 0000:0000:0000:0000:0000:ffff:0a0a:000a");
+        let error = || {
+            NameError::new(
+                text,
+                "a GID of eight groups like 0000:0000:0000:0000:0000:ffff:0a0a:000a",
+            )
+        };
         // sysfs writes full groups; iproute2 and people write the short forms of RFC 5952.
-        text.parse::<std::net::Ipv6Addr>().map(|a| Gid(a.octets())).map_err(|_| error())
+        text.parse::<std::net::Ipv6Addr>()
+            .map(|a| Gid(a.octets()))
+            .map_err(|_| error())
     }
 }
 
@@ -393,7 +429,10 @@ pub struct Place {
 impl Place {
     /// From a PCI address.
     pub fn of_pci(pci: PciAddress) -> Place {
-        Place { pci_domain: pci.domain, function: pci.function }
+        Place {
+            pci_domain: pci.domain,
+            function: pci.function,
+        }
     }
 
     /// From a predictable network device name `en[P<domain>]p<bus>s<slot>f<function>…`
@@ -414,7 +453,10 @@ impl Place {
         let (function, rest) = number(rest, 'f')?;
         // What may follow is the port name that the driver gives ("np0") or nothing.
         (rest.is_empty() || rest.starts_with(['n', 'd'])).then_some(())?;
-        Some(Place { pci_domain, function: u8::try_from(function).ok().filter(|f| *f < 8)? })
+        Some(Place {
+            pci_domain,
+            function: u8::try_from(function).ok().filter(|f| *f < 8)?,
+        })
     }
 }
 
@@ -424,7 +466,20 @@ mod tests {
 
     #[test]
     fn names_that_could_be_an_option_a_path_or_a_shell_word_are_refused() {
-        for bad in ["", "-oProxyCommand=x", ".", "..", "a/b", "a b", "a;b", "$(x)", "a\n", "ä", "a\0b", "_a"] {
+        for bad in [
+            "",
+            "-oProxyCommand=x",
+            ".",
+            "..",
+            "a/b",
+            "a b",
+            "a;b",
+            "$(x)",
+            "a\n",
+            "ä",
+            "a\0b",
+            "_a",
+        ] {
             assert!(bad.parse::<HostName>().is_err(), "{bad:?}");
             assert!(bad.parse::<NetdevName>().is_err(), "{bad:?}");
             assert!(bad.parse::<RdmaName>().is_err(), "{bad:?}");
@@ -438,9 +493,19 @@ mod tests {
 
     #[test]
     fn text_of_any_bytes_is_printable_and_reads_back() {
-        for bytes in [&b""[..], b"ib_write_lat", b"a\x1b[31mb\0\xff", &[b'x'; 600], &[0xff; 600]] {
+        for bytes in [
+            &b""[..],
+            b"ib_write_lat",
+            b"a\x1b[31mb\0\xff",
+            &[b'x'; 600],
+            &[0xff; 600],
+        ] {
             let text = Text::from_bytes(bytes);
-            assert_eq!(text.as_str().parse::<Text>().as_ref(), Ok(&text), "{bytes:?}");
+            assert_eq!(
+                text.as_str().parse::<Text>().as_ref(),
+                Ok(&text),
+                "{bytes:?}"
+            );
         }
         assert_eq!(Text::from_bytes(b"a\x1b").as_str(), "a\\x1b");
         assert!("a\nb".parse::<Text>().is_err());
@@ -457,10 +522,18 @@ mod tests {
 
     #[test]
     fn a_mac_is_six_pairs_of_hex_digits() {
-        assert_eq!("4C:bb:47:4a:eb:e8".parse::<Mac>().unwrap().to_string(), "4c:bb:47:4a:eb:e8");
-        for bad in
-            ["", "4c:bb:47:4a:eb", "4c:bb:47:4a:eb:e8:00", "4c:bb:47:4a:eb:+8", "4c-bb-47-4a-eb-e8", "4cbb:47:4a:eb:e8"]
-        {
+        assert_eq!(
+            "4C:bb:47:4a:eb:e8".parse::<Mac>().unwrap().to_string(),
+            "4c:bb:47:4a:eb:e8"
+        );
+        for bad in [
+            "",
+            "4c:bb:47:4a:eb",
+            "4c:bb:47:4a:eb:e8:00",
+            "4c:bb:47:4a:eb:+8",
+            "4c-bb-47-4a-eb-e8",
+            "4cbb:47:4a:eb:e8",
+        ] {
             assert!(bad.parse::<Mac>().is_err(), "{bad:?}");
         }
         assert!(!"01:00:5e:00:00:01".parse::<Mac>().unwrap().is_unicast());
@@ -473,7 +546,15 @@ mod tests {
         for text in ["0000:01:00.0", "0002:01:1f.7", "10000:e1:00.0"] {
             assert_eq!(text.parse::<PciAddress>().unwrap().to_string(), text);
         }
-        for bad in ["01:00.0", "0000:01:20.0", "0000:01:00.8", "0000:1:00.0", "0000:01:00", "000g:01:00.0", "../../x"] {
+        for bad in [
+            "01:00.0",
+            "0000:01:20.0",
+            "0000:01:00.8",
+            "0000:1:00.0",
+            "0000:01:00",
+            "000g:01:00.0",
+            "../../x",
+        ] {
             assert!(bad.parse::<PciAddress>().is_err(), "{bad:?}");
         }
     }
@@ -488,9 +569,15 @@ mod tests {
         assert_eq!(cidr("10.10.0.5/0").network(), cidr("0.0.0.0/0"));
         assert_eq!(cidr("10.10.0.5/0").last(), Ipv4Addr::BROADCAST);
         assert_eq!(cidr("10.10.0.5/32").last(), Ipv4Addr::new(10, 10, 0, 5));
-        for bad in
-            ["10.10.0.1", "10.10.0.1/33", "10.10.0.1/", "10.10.0.1/+4", "10.10.0.256/24", "10.10.0.1/024", "::1/24"]
-        {
+        for bad in [
+            "10.10.0.1",
+            "10.10.0.1/33",
+            "10.10.0.1/",
+            "10.10.0.1/+4",
+            "10.10.0.256/24",
+            "10.10.0.1/024",
+            "::1/24",
+        ] {
             assert!(bad.parse::<Cidr>().is_err(), "{bad:?}");
         }
     }
@@ -500,7 +587,11 @@ mod tests {
         let why = |t: &str| t.parse::<Cidr>().unwrap().unusable();
         assert!(why("10.10.0.0/24").is_some() && why("10.10.0.255/24").is_some());
         assert!(why("10.10.0.0/31").is_none() && why("10.10.0.1/31").is_none());
-        assert!(why("127.0.0.1/24").is_some() && why("224.0.0.1/24").is_some() && why("0.0.0.0/24").is_some());
+        assert!(
+            why("127.0.0.1/24").is_some()
+                && why("224.0.0.1/24").is_some()
+                && why("0.0.0.0/24").is_some()
+        );
         assert!(why("10.10.0.10/24").is_none());
     }
 
@@ -515,13 +606,22 @@ mod tests {
 
     #[test]
     fn place_from_predictable_names_only() {
-        let place = |n: &str| Place::of_netdev(&n.parse().unwrap()).map(|p| (p.pci_domain, p.function));
+        let place =
+            |n: &str| Place::of_netdev(&n.parse().unwrap()).map(|p| (p.pci_domain, p.function));
         assert_eq!(place("enp1s0f0np0"), Some((0, 0)));
         assert_eq!(place("enP2p1s0f1np1"), Some((2, 1)));
         assert_eq!(place("enp1s0f1"), Some((0, 1)));
-        for other in
-            ["eth0", "enp1s0", "enp1s0np0", "ens1f0", "enP2p1s0f8", "enp1s0f0x", "en", "enPp1s0f0", "enp1s0f0v3"]
-        {
+        for other in [
+            "eth0",
+            "enp1s0",
+            "enp1s0np0",
+            "ens1f0",
+            "enP2p1s0f8",
+            "enp1s0f0x",
+            "en",
+            "enPp1s0f0",
+            "enp1s0f0v3",
+        ] {
             assert_eq!(place(other), None, "{other}");
         }
     }

@@ -34,10 +34,16 @@ pub fn findings(findings: &[Finding]) {
 
 /// Writes a warning's line to stderr.
 pub fn warning(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{WARNING}warning:{WARNING:#} {text}");
+    let _ = writeln!(
+        anstream::stderr().lock(),
+        "{WARNING}warning:{WARNING:#} {text}"
+    );
 }
 
 /// Writes a failure's line to stderr.
 pub fn failure(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{PROBLEM}FAIL:{PROBLEM:#} {text}");
+    let _ = writeln!(
+        anstream::stderr().lock(),
+        "{PROBLEM}FAIL:{PROBLEM:#} {text}"
+    );
 }

@@ -67,7 +67,9 @@ impl Redactor {
             }
         };
         self.hosts.insert(name.to_owned(), new.clone());
-        self.hosts.entry(short.to_owned()).or_insert_with(|| new.clone());
+        self.hosts
+            .entry(short.to_owned())
+            .or_insert_with(|| new.clone());
         new
     }
 
@@ -83,7 +85,9 @@ impl Redactor {
             Value::Object(entries) => {
                 for (key, value) in entries {
                     match value {
-                        Value::Text(name) if HOST_KEYS[..3].contains(&key.as_str()) && !name.is_empty() => {
+                        Value::Text(name)
+                            if HOST_KEYS[..3].contains(&key.as_str()) && !name.is_empty() =>
+                        {
                             self.host(name);
                         }
                         value => self.learn(value),
@@ -100,10 +104,14 @@ impl Redactor {
             Value::Text(text) => *text = self.text(key, text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.walk(key, item)),
             Value::Object(entries) => {
-                let of_a_process = entries.iter().any(|(key, value)| key == "pid" && *value != Value::Null);
+                let of_a_process = entries
+                    .iter()
+                    .any(|(key, value)| key == "pid" && *value != Value::Null);
                 for (key, value) in entries {
                     match value {
-                        Value::Text(text) if key == COMMAND_LINE || (key == OWNER && of_a_process) => {
+                        Value::Text(text)
+                            if key == COMMAND_LINE || (key == OWNER && of_a_process) =>
+                        {
                             *text = self.command(text);
                         }
                         Value::Array(edits) if key == "edits" => self.edits(edits),
@@ -153,23 +161,33 @@ impl Redactor {
     fn edits(&mut self, edits: &mut [Value]) {
         /// Header, offset, kept bits and written bits of an edit.
         fn parts(edit: &Value) -> Option<(&str, u32, u32, u32)> {
-            let Value::Object(entries) = edit else { return None };
+            let Value::Object(entries) = edit else {
+                return None;
+            };
             let get = |key: &str| entries.iter().find(|(k, _)| k == key).map(|(_, v)| v);
             let hex = |key: &str| match get(key) {
                 Some(Value::Text(text)) => u32::from_str_radix(text, 16).ok(),
                 _ => None,
             };
             match (get("header"), get("offset")) {
-                (Some(Value::Text(header)), Some(Value::Integer(offset))) => {
-                    Some((header, u32::try_from(*offset).ok()?, hex("keep")?, hex("value")?))
-                }
+                (Some(Value::Text(header)), Some(Value::Integer(offset))) => Some((
+                    header,
+                    u32::try_from(*offset).ok()?,
+                    hex("keep")?,
+                    hex("value")?,
+                )),
                 _ => None,
             }
         }
         // The Ethernet header begins with both MACs: which of their bytes are written, and with what.
         let mut header: [Option<u8>; 12] = [None; 12];
         for (name, offset, keep, value) in edits.iter().filter_map(parts) {
-            for (i, (keep, value)) in keep.to_be_bytes().into_iter().zip(value.to_be_bytes()).enumerate() {
+            for (i, (keep, value)) in keep
+                .to_be_bytes()
+                .into_iter()
+                .zip(value.to_be_bytes())
+                .enumerate()
+            {
                 if let Some(byte) = header.get_mut(offset as usize + i)
                     && name == "eth"
                     && keep == 0
@@ -197,9 +215,14 @@ impl Redactor {
                         }
                     }
                     let all_known = (0..4).all(|i| {
-                        keep.to_be_bytes()[i] == 0xff || header.get(offset as usize + i).is_some_and(Option::is_some)
+                        keep.to_be_bytes()[i] == 0xff
+                            || header.get(offset as usize + i).is_some_and(Option::is_some)
                     });
-                    if all_known { u32::from_be_bytes(bytes) } else { self.hash(&("edit", value)) as u32 & !keep }
+                    if all_known {
+                        u32::from_be_bytes(bytes)
+                    } else {
+                        self.hash(&("edit", value)) as u32 & !keep
+                    }
                 }
                 Some(("eth", ..)) => continue,
                 // Source and destination address of an IPv4 header (RFC 791).
@@ -279,8 +302,9 @@ impl Redactor {
         if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }
-        let bytes: Vec<u8> =
-            (0..digits.len() / 2).filter_map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).ok()).collect();
+        let bytes: Vec<u8> = (0..digits.len() / 2)
+            .filter_map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).ok())
+            .collect();
         let new: String = if let Ok(mac) = <[u8; 6]>::try_from(bytes.as_slice()) {
             self.mac(mac).iter().map(|b| format!("{b:02x}")).collect()
         } else if let Ok(guid) = <[u8; 8]>::try_from(bytes.as_slice()) {
@@ -351,7 +375,11 @@ impl Redactor {
             Ipv6Addr::from(u128::from(network) << 64 | u128::from(self.interface_id(interface)))
         };
         // GIDs are written with all groups (sysfs), addresses in short.
-        if word.len() == 39 { crate::names::Gid(new.octets()).to_string() } else { new.to_string() }
+        if word.len() == 39 {
+            crate::names::Gid(new.octets()).to_string()
+        } else {
+            new.to_string()
+        }
     }
 
     /// An interface identifier: one made of a MAC (RFC 4291, appendix A) follows that MAC.
@@ -378,7 +406,13 @@ impl Redactor {
             _ => self.hash(&("guid", guid)),
         };
         let text = format!("{new:016x}");
-        format!("{}:{}:{}:{}", &text[..4], &text[4..8], &text[8..12], &text[12..])
+        format!(
+            "{}:{}:{}:{}",
+            &text[..4],
+            &text[4..8],
+            &text[8..12],
+            &text[12..]
+        )
     }
 }
 
@@ -386,12 +420,14 @@ impl Redactor {
 fn hex_groups(word: &str, lengths: &[usize], separator: char) -> Option<u64> {
     let groups: Vec<&str> = word.split(separator).collect();
     let fits = groups.len() == lengths.len()
-        && groups.iter().zip(lengths).all(|(g, n)| g.len() == *n && g.bytes().all(|b| b.is_ascii_hexdigit()));
+        && groups
+            .iter()
+            .zip(lengths)
+            .all(|(g, n)| g.len() == *n && g.bytes().all(|b| b.is_ascii_hexdigit()));
     fits.then(|| {
-        groups
-            .concat()
-            .bytes()
-            .fold(0u64, |value, digit| value << 4 | u64::from((digit as char).to_digit(16).unwrap_or_default()))
+        groups.concat().bytes().fold(0u64, |value, digit| {
+            value << 4 | u64::from((digit as char).to_digit(16).unwrap_or_default())
+        })
     })
 }
 
@@ -449,10 +485,25 @@ mod tests {
         let gid = field(&mut r, "fe80:0000:0000:0000:4ebb:47ff:fe4a:ebe8");
         assert_eq!(
             gid,
-            format!("fe80:0000:0000:0000:00{}:{}ff:fe{}:{}", &digits[2..4], &digits[4..6], &digits[6..8], &digits[8..])
+            format!(
+                "fe80:0000:0000:0000:00{}:{}ff:fe{}:{}",
+                &digits[2..4],
+                &digits[4..6],
+                &digits[6..8],
+                &digits[8..]
+            )
         );
         let guid = field(&mut r, "4cbb:4703:004a:ebe8");
-        assert_eq!(guid, format!("{}:{}03:00{}:{}", &digits[..4], &digits[4..6], &digits[6..8], &digits[8..]));
+        assert_eq!(
+            guid,
+            format!(
+                "{}:{}03:00{}:{}",
+                &digits[..4],
+                &digits[4..6],
+                &digits[6..8],
+                &digits[8..]
+            )
+        );
         assert_eq!(field(&mut r, "00:00:00:00:00:00"), "00:00:00:00:00:00");
         assert_ne!(field(&mut r, "4c:bb:47:4a:eb:e9"), mac);
         let multicast: Mac = field(&mut r, "01:00:5e:00:00:01").parse().unwrap();
@@ -475,7 +526,10 @@ mod tests {
         let edits: Vec<At> = root.need("edits").unwrap().items(9).unwrap().collect();
         let written = |i: usize| text(edits[i].clone(), "value");
         assert_eq!(written(0), "08000000");
-        assert_eq!(format!("{}{}", written(1), &written(2)[..4]), text(root.clone(), "mac").replace(':', ""));
+        assert_eq!(
+            format!("{}{}", written(1), &written(2)[..4]),
+            text(root.clone(), "mac").replace(':', "")
+        );
         assert_eq!(&written(2)[4..], "0000");
         let address: Ipv4Addr = text(root.clone(), "address").parse().unwrap();
         assert_eq!(written(3), format!("{:08x}", u32::from(address)));
@@ -486,7 +540,9 @@ mod tests {
 
     #[test]
     fn part_of_a_mac_that_a_rule_writes_is_gone() {
-        let out = redacted(r#"{"edits": [{"header": "eth", "offset": 4, "keep": "ffff0000", "value": "00004cbb"}]}"#);
+        let out = redacted(
+            r#"{"edits": [{"header": "eth", "offset": 4, "keep": "ffff0000", "value": "00004cbb"}]}"#,
+        );
         assert!(!out.contains("4cbb"), "{out}");
     }
 
@@ -494,8 +550,9 @@ mod tests {
     fn common_prefixes_of_ipv4_addresses_stay_as_long_as_they_are() {
         let r = Redactor::new(&[]);
         let common = |a: Ipv4Addr, b: Ipv4Addr| (u32::from(a) ^ u32::from(b)).leading_zeros();
-        let addresses: Vec<Ipv4Addr> =
-            (0..400u32).map(|i| Ipv4Addr::from(0x0a0a_0000u32.wrapping_add(i.wrapping_mul(0x0001_3577)))).collect();
+        let addresses: Vec<Ipv4Addr> = (0..400u32)
+            .map(|i| Ipv4Addr::from(0x0a0a_0000u32.wrapping_add(i.wrapping_mul(0x0001_3577))))
+            .collect();
         for a in &addresses {
             assert_eq!(r.ipv4(*a).octets()[0], a.octets()[0]);
             assert_eq!(r.ipv4(*a).octets()[3], a.octets()[3]);
@@ -504,7 +561,8 @@ mod tests {
             }
         }
         assert!(
-            r.ipv4(Ipv4Addr::new(192, 168, 7, 1)).is_private() && r.ipv4(Ipv4Addr::new(172, 20, 7, 1)).is_private()
+            r.ipv4(Ipv4Addr::new(192, 168, 7, 1)).is_private()
+                && r.ipv4(Ipv4Addr::new(172, 20, 7, 1)).is_private()
         );
         assert_eq!(r.ipv4(Ipv4Addr::new(198, 19, 7, 1)).octets()[..1], [198]);
     }

@@ -59,7 +59,11 @@ pub enum RemoteError {
 /// The arguments are this program's own words, never a user's: they go into a shell line as they
 /// are, so anything but letters, digits and `-` is refused by an assertion in debug builds.
 fn remote_line(arguments: &[&str]) -> String {
-    debug_assert!(arguments.iter().all(|a| a.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')));
+    debug_assert!(
+        arguments
+            .iter()
+            .all(|a| a.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
+    );
     let words = arguments.join(" ");
     // `sh -c`, because the user's login shell need not be one that reads this.
     format!(
@@ -75,7 +79,11 @@ fn run(host: &HostName, arguments: &[&str], deadline: Instant) -> Result<Vec<u8>
         // No question that nobody answers; a dead host is noticed before the limit.
         .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T"])
         // The name cannot begin with '-' (its type), and after `--` it could not be an option either.
-        .args([OsStr::new("--"), OsStr::new(host.as_str()), OsStr::new(&remote_line(arguments))])
+        .args([
+            OsStr::new("--"),
+            OsStr::new(host.as_str()),
+            OsStr::new(&remote_line(arguments)),
+        ])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -93,12 +101,18 @@ fn run(host: &HostName, arguments: &[&str], deadline: Instant) -> Result<Vec<u8>
         Some(127) => Err(RemoteError::NotInstalled),
         // ssh's own failure (ssh(1), EXIT STATUS); the program there never exits with 255.
         Some(255) => Err(RemoteError::Ssh(said)),
-        _ => Err(RemoteError::Failed { status, stderr: said }),
+        _ => Err(RemoteError::Failed {
+            status,
+            stderr: said,
+        }),
     }
 }
 
 /// Reads both outputs until the child has ended, or the deadline or a bound is reached.
-fn collect(child: &mut Child, deadline: Instant) -> Result<(ExitStatus, Vec<u8>, Vec<u8>), RemoteError> {
+fn collect(
+    child: &mut Child,
+    deadline: Instant,
+) -> Result<(ExitStatus, Vec<u8>, Vec<u8>), RemoteError> {
     let pid = rustix::process::Pid::from_child(child);
     let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
     let mut stdout = child.stdout.take();
@@ -107,10 +121,20 @@ fn collect(child: &mut Child, deadline: Instant) -> Result<(ExitStatus, Vec<u8>,
     loop {
         // A process that ssh left behind (a control master) may keep its ends open for ever, so
         // the end of the child counts, once what it printed is read.
-        let left = deadline.checked_duration_since(Instant::now()).ok_or(RemoteError::Late)?;
+        let left = deadline
+            .checked_duration_since(Instant::now())
+            .ok_or(RemoteError::Late)?;
         let mut fds = vec![PollFd::new(&ended, PollFlags::IN)];
-        fds.extend(stdout.iter().map(|p| PollFd::from_borrowed_fd(p.as_fd(), PollFlags::IN)));
-        fds.extend(stderr.iter().map(|p| PollFd::from_borrowed_fd(p.as_fd(), PollFlags::IN)));
+        fds.extend(
+            stdout
+                .iter()
+                .map(|p| PollFd::from_borrowed_fd(p.as_fd(), PollFlags::IN)),
+        );
+        fds.extend(
+            stderr
+                .iter()
+                .map(|p| PollFd::from_borrowed_fd(p.as_fd(), PollFlags::IN)),
+        );
         let timeout = rustix::event::Timespec::try_from(left).map_err(io::Error::other)?;
         match poll(&mut fds, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => continue,
@@ -157,10 +181,22 @@ fn read_some(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<boo
 /// The last lines of a remote's diagnostics on one line, safe to show on a terminal.
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
     let shown = lines[lines.len().saturating_sub(3)..].join("; ");
-    let shown: String = shown.chars().filter(|c| !c.is_control()).take(500).collect();
-    if shown.is_empty() { "it said nothing".into() } else { shown }
+    let shown: String = shown
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(500)
+        .collect();
+    if shown.is_empty() {
+        "it said nothing".into()
+    } else {
+        shown
+    }
 }
 
 /// Runs the installed program with `arguments` on all `hosts` at once; results in their order.
@@ -169,12 +205,16 @@ pub fn run_on_all(hosts: &[HostName], arguments: &[&str]) -> Vec<Result<Vec<u8>,
     let deadline = Instant::now() + LIMIT;
     let progress = MultiProgress::new();
     // The template is a constant that indicatif takes; the default style would do as well.
-    let style =
-        ProgressStyle::with_template("{prefix}: {msg} {elapsed}").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let style = ProgressStyle::with_template("{prefix}: {msg} {elapsed}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
     let bars: Vec<ProgressBar> = hosts
         .iter()
         .map(|host| {
-            let bar = progress.add(ProgressBar::new_spinner().with_style(style.clone()).with_prefix(host.to_string()));
+            let bar = progress.add(
+                ProgressBar::new_spinner()
+                    .with_style(style.clone())
+                    .with_prefix(host.to_string()),
+            );
             bar.set_message("asking");
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
@@ -197,7 +237,11 @@ pub fn run_on_all(hosts: &[HostName], arguments: &[&str]) -> Vec<Result<Vec<u8>,
             .collect();
         running
             .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread failed").into())))
+            .map(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(io::Error::other("a thread failed").into()))
+            })
             .collect()
     })
 }
@@ -215,7 +259,12 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_end_is_ended_at_the_deadline() {
-        let mut child = Command::new("sleep").arg("600").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sleep")
+            .arg("600")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let result = collect(&mut child, Instant::now() + Duration::from_millis(50));
         assert!(matches!(result, Err(RemoteError::Late)));
         child.kill().unwrap();
@@ -224,8 +273,12 @@ mod tests {
 
     #[test]
     fn a_command_that_floods_is_ended() {
-        let mut child =
-            Command::new("cat").arg("/dev/zero").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("cat")
+            .arg("/dev/zero")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let result = collect(&mut child, Instant::now() + Duration::from_secs(30));
         assert!(matches!(result, Err(RemoteError::Flood)));
         child.kill().unwrap();
@@ -235,9 +288,17 @@ mod tests {
     #[test]
     fn all_of_both_outputs_is_read_though_a_grandchild_holds_them_open() {
         let script = "head -c 300000 /dev/zero; echo err >&2; sleep 3 & exit 3";
-        let mut child =
-            Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (status, out, err) = collect(&mut child, Instant::now() + Duration::from_secs(30)).unwrap();
-        assert_eq!((status.code(), out.len(), err.as_slice()), (Some(3), 300_000, b"err\n".as_slice()));
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (status, out, err) =
+            collect(&mut child, Instant::now() + Duration::from_secs(30)).unwrap();
+        assert_eq!(
+            (status.code(), out.len(), err.as_slice()),
+            (Some(3), 300_000, b"err\n".as_slice())
+        );
     }
 }

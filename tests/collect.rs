@@ -15,30 +15,59 @@ use serde_json::Value;
 
 #[test]
 fn this_machine_has_a_valid_inventory_with_honest_holes() {
-    let inventory = collect(&Options { host: Some("here".parse().unwrap()), devices: Vec::new() }).unwrap();
+    let inventory = collect(&Options {
+        host: Some("here".parse().unwrap()),
+        devices: Vec::new(),
+    })
+    .unwrap();
     let text = json::pretty(&inventory);
-    assert_eq!(Inventory::from_json("here.json", text.as_bytes()).unwrap(), inventory);
+    assert_eq!(
+        Inventory::from_json("here.json", text.as_bytes()).unwrap(),
+        inventory
+    );
     assert_eq!(inventory.host.as_str(), "here");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(inventory.node.kernel, Fact::Known(kernel.trim().into()));
     // A machine without the fabric's NIC says so; one with it has ports.
-    let holes: Vec<&str> = inventory.left_out.iter().map(|hole| hole.what.as_str()).collect();
-    assert_eq!(inventory.ports.is_empty(), holes.contains(&"fabric functions"), "{holes:?}");
+    let holes: Vec<&str> = inventory
+        .left_out
+        .iter()
+        .map(|hole| hole.what.as_str())
+        .collect();
+    assert_eq!(
+        inventory.ports.is_empty(),
+        holes.contains(&"fabric functions"),
+        "{holes:?}"
+    );
 }
 
 #[test]
 fn the_host_is_called_by_its_own_name_when_none_is_given() {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let inventory = collect(&Options::default()).unwrap();
-    assert!(name.trim().starts_with(inventory.host.as_str()), "{name} {}", inventory.host);
+    assert!(
+        name.trim().starts_with(inventory.host.as_str()),
+        "{name} {}",
+        inventory.host
+    );
 }
 
 #[test]
 fn a_device_that_is_not_there_is_left_out_by_name() {
-    let options = Options { host: None, devices: vec!["no-such-device".parse().unwrap()] };
+    let options = Options {
+        host: None,
+        devices: vec!["no-such-device".parse().unwrap()],
+    };
     let inventory = collect(&options).unwrap();
     assert!(inventory.ports.is_empty());
-    assert!(inventory.left_out.iter().any(|hole| hole.what.as_str() == "no-such-device"), "{:?}", inventory.left_out);
+    assert!(
+        inventory
+            .left_out
+            .iter()
+            .any(|hole| hole.what.as_str() == "no-such-device"),
+        "{:?}",
+        inventory.left_out
+    );
 }
 
 /// Runs `body` in a network namespace of its own, with root's rights there: starts this program
@@ -56,7 +85,12 @@ fn in_own_namespace(name: &str, body: impl FnOnce()) {
     };
     let possible = [&["--net"][..], &["--user", "--map-root-user", "--net"]]
         .into_iter()
-        .find(|arguments| unshare(arguments).arg("true").output().is_ok_and(|o| o.status.success()));
+        .find(|arguments| {
+            unshare(arguments)
+                .arg("true")
+                .output()
+                .is_ok_and(|o| o.status.success())
+        });
     let Some(arguments) = possible else {
         eprintln!("skipped: no network namespace can be made here");
         return;
@@ -68,20 +102,35 @@ fn in_own_namespace(name: &str, body: impl FnOnce()) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(said.contains("1 passed"), "{said}");
 }
 
 fn run(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let output = Command::new(words[0]).args(&words[1..]).output().unwrap_or_else(|e| panic!("{line}: {e}"));
-    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .output()
+        .unwrap_or_else(|e| panic!("{line}: {e}"));
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn shown(line: &str) -> Vec<Value> {
     let text = run(line);
-    if text.trim().is_empty() { Vec::new() } else { serde_json::from_str(&text).unwrap() }
+    if text.trim().is_empty() {
+        Vec::new()
+    } else {
+        serde_json::from_str(&text).unwrap()
+    }
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -134,23 +183,44 @@ fn tables() {
         .iter()
         .map(|l| {
             let mac = l.mac.map(|mac| mac.to_string());
-            (u64::from(l.index), l.name.to_string(), mac, l.mtu.map(u64::from), l.state.clone())
+            (
+                u64::from(l.index),
+                l.name.to_string(),
+                mac,
+                l.mtu.map(u64::from),
+                l.state.clone(),
+            )
         })
         .collect();
     let theirs: Vec<_> = theirs
         .iter()
         .map(|l| {
             let state = text(&l["operstate"]).map(|s| s.to_ascii_lowercase());
-            (l["ifindex"].as_u64().unwrap(), text(&l["ifname"]).unwrap(), text(&l["address"]), l["mtu"].as_u64(), state)
+            (
+                l["ifindex"].as_u64().unwrap(),
+                text(&l["ifname"]).unwrap(),
+                text(&l["address"]),
+                l["mtu"].as_u64(),
+                state,
+            )
         })
         .collect();
     assert_eq!(ours, theirs);
-    let index = |name: &str| links.iter().find(|l| l.name.as_str() == name).unwrap().index;
+    let index = |name: &str| {
+        links
+            .iter()
+            .find(|l| l.name.as_str() == name)
+            .unwrap()
+            .index
+    };
 
     let addresses = route.addresses().unwrap().rows;
     for name in ["x0", "x1", "d0"] {
-        let ours: Vec<String> =
-            addresses.iter().filter(|(i, _)| *i == index(name)).map(|(_, cidr)| cidr.to_string()).collect();
+        let ours: Vec<String> = addresses
+            .iter()
+            .filter(|(i, _)| *i == index(name))
+            .map(|(_, cidr)| cidr.to_string())
+            .collect();
         let theirs: Vec<String> = shown(&format!("ip -j -4 addr show dev {name}"))
             .iter()
             .flat_map(|l| l["addr_info"].as_array().cloned().unwrap_or_default())
@@ -170,14 +240,24 @@ fn tables() {
             let src = r.src.map(|s| s.to_string());
             let flags: Vec<String> = r.flags.iter().map(|f| f.to_string()).collect();
             let numbers = (r.table, r.protocol.to_string(), r.metric, r.tos);
-            (r.destination.to_string(), r.kind.to_string(), numbers, gateway, dev, src, flags)
+            (
+                r.destination.to_string(),
+                r.kind.to_string(),
+                numbers,
+                gateway,
+                dev,
+                src,
+                flags,
+            )
         })
         .collect();
     let mut theirs = Vec::new();
     for r in shown("ip -j -N -d -4 route show table all") {
         let number = |key: &str, none: u32| match &r[key] {
             Value::Null => none,
-            value => value.as_str().map_or_else(|| value.as_u64().unwrap() as u32, |s| s.parse().unwrap()),
+            value => value
+                .as_str()
+                .map_or_else(|| value.as_u64().unwrap() as u32, |s| s.parse().unwrap()),
         };
         // RT_TABLE_LOCAL is left out on purpose.
         if number("table", 254) == 255 {
@@ -189,16 +269,28 @@ fn tables() {
             d => format!("{d}/32"),
         };
         // iproute2 writes TOS in hexadecimal.
-        let tos = r["tos"].as_str().map_or(0, |t| u8::from_str_radix(t.trim_start_matches("0x"), 16).unwrap());
+        let tos = r["tos"].as_str().map_or(0, |t| {
+            u8::from_str_radix(t.trim_start_matches("0x"), 16).unwrap()
+        });
         let kind = match r["type"].as_str().unwrap() {
             "1" => "unicast",
             "6" => "blackhole",
             other => other,
         };
-        let numbers = (number("table", 254), text(&r["protocol"]).unwrap(), number("metric", 0), tos);
+        let numbers = (
+            number("table", 254),
+            text(&r["protocol"]).unwrap(),
+            number("metric", 0),
+            tos,
+        );
         for hop in r["nexthops"].as_array().unwrap_or(&vec![r.clone()]) {
             let gateway = text(&hop["gateway"]).or_else(|| text(&hop["via"]["host"]));
-            let flags = hop["flags"].as_array().unwrap().iter().map(|f| text(f).unwrap()).collect();
+            let flags = hop["flags"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|f| text(f).unwrap())
+                .collect();
             let src = text(&r["prefsrc"]);
             theirs.push((
                 destination.clone(),
@@ -222,11 +314,23 @@ fn tables() {
         .rows
         .iter()
         .filter(|(i, _)| *i == index("x0"))
-        .map(|(_, n)| (n.address.to_string(), n.mac.map(|m| m.to_string()), n.state.to_string()))
+        .map(|(_, n)| {
+            (
+                n.address.to_string(),
+                n.mac.map(|m| m.to_string()),
+                n.state.to_string(),
+            )
+        })
         .collect();
     let mut theirs: Vec<_> = shown("ip -j neigh show dev x0")
         .iter()
-        .map(|n| (text(&n["dst"]).unwrap(), text(&n["lladdr"]), n["state"][0].as_str().unwrap().to_ascii_lowercase()))
+        .map(|n| {
+            (
+                text(&n["dst"]).unwrap(),
+                text(&n["lladdr"]),
+                n["state"][0].as_str().unwrap().to_ascii_lowercase(),
+            )
+        })
         .collect();
     ours.sort();
     theirs.sort();
@@ -238,13 +342,27 @@ fn tables() {
         let ours: Vec<_> = qdiscs
             .iter()
             .filter(|(i, _)| *i == index(name))
-            .map(|(_, q)| (q.kind.to_string(), q.handle.to_string(), q.parent.to_string()))
+            .map(|(_, q)| {
+                (
+                    q.kind.to_string(),
+                    q.handle.to_string(),
+                    q.parent.to_string(),
+                )
+            })
             .collect();
         let theirs: Vec<_> = shown(&format!("tc -j qdisc show dev {name}"))
             .iter()
             .map(|q| {
-                let parent = if q["root"] == true { "root".into() } else { text(&q["parent"]).unwrap() };
-                (text(&q["kind"]).unwrap(), text(&q["handle"]).unwrap(), parent)
+                let parent = if q["root"] == true {
+                    "root".into()
+                } else {
+                    text(&q["parent"]).unwrap()
+                };
+                (
+                    text(&q["kind"]).unwrap(),
+                    text(&q["handle"]).unwrap(),
+                    parent,
+                )
             })
             .collect();
         assert_eq!(ours, theirs, "{name}");
@@ -252,13 +370,31 @@ fn tables() {
     }
 
     // No filters there; a veth has no DCB.
-    assert_eq!(route.filters(index("x0"), Side::Ingress, &links).unwrap().rows, []);
-    assert_eq!(route.filters(index("d0"), Side::Egress, &links).unwrap().rows, []);
+    assert_eq!(
+        route
+            .filters(index("x0"), Side::Ingress, &links)
+            .unwrap()
+            .rows,
+        []
+    );
+    assert_eq!(
+        route
+            .filters(index("d0"), Side::Egress, &links)
+            .unwrap()
+            .rows,
+        []
+    );
     let refused = route.trust(&"x0".parse().unwrap()).unwrap_err();
-    assert!(matches!(&refused, Error::Kernel(r) if r.errno == libc::EOPNOTSUPP), "{refused}");
+    assert!(
+        matches!(&refused, Error::Kernel(r) if r.errno == libc::EOPNOTSUPP),
+        "{refused}"
+    );
 
     let inventory = collect(&Options::default()).unwrap();
-    assert_eq!(inventory.management_netdev, Fact::Known(Some("x0".parse().unwrap())));
+    assert_eq!(
+        inventory.management_netdev,
+        Fact::Known(Some("x0".parse().unwrap()))
+    );
     assert_eq!(inventory.node.routes, Fact::Known(routes.rows));
 }
 
@@ -280,10 +416,31 @@ fn features() {
     };
     let mut read = |device: &str, name| ethtool.feature(&device.parse().unwrap(), name);
     // Loopback cannot be offloaded, and its checksums are always on (net/core/loopback).
-    assert_eq!(read("lo", HW_TC_OFFLOAD).unwrap(), Feature { active: false, fixed: true });
-    assert_eq!(read("lo", "loopback").unwrap(), Feature { active: true, fixed: true });
-    assert_eq!(read("x0", "tx-nocache-copy").unwrap(), Feature { active: false, fixed: false });
+    assert_eq!(
+        read("lo", HW_TC_OFFLOAD).unwrap(),
+        Feature {
+            active: false,
+            fixed: true
+        }
+    );
+    assert_eq!(
+        read("lo", "loopback").unwrap(),
+        Feature {
+            active: true,
+            fixed: true
+        }
+    );
+    assert_eq!(
+        read("x0", "tx-nocache-copy").unwrap(),
+        Feature {
+            active: false,
+            fixed: false
+        }
+    );
     let refused = read("none", HW_TC_OFFLOAD).unwrap_err();
     assert_eq!(refused.errno(), Some(libc::ENODEV));
-    assert!(refused.to_string().contains("no device matches name"), "{refused}");
+    assert!(
+        refused.to_string().contains("no device matches name"),
+        "{refused}"
+    );
 }

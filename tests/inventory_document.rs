@@ -26,7 +26,11 @@ fn todays() -> Vec<(PathBuf, Vec<u8>)> {
                 // What its name says.
             } else if path.is_dir() {
                 folders.push(path);
-            } else if path.parent().and_then(|p| p.file_name()).is_some_and(|n| n == "inventory") {
+            } else if path
+                .parent()
+                .and_then(|p| p.file_name())
+                .is_some_and(|n| n == "inventory")
+            {
                 let bytes = std::fs::read(&path).unwrap();
                 found.push((path, bytes));
             }
@@ -34,7 +38,11 @@ fn todays() -> Vec<(PathBuf, Vec<u8>)> {
     }
     found.retain(|(_, bytes)| !bytes.windows(8).any(|w| w == b"\"schema\""));
     found.sort();
-    assert!(found.len() >= 24, "{} inventories of today's tool", found.len());
+    assert!(
+        found.len() >= 24,
+        "{} inventories of today's tool",
+        found.len()
+    );
     found
 }
 
@@ -52,13 +60,27 @@ fn the_first_key_is_the_schema() {
 fn the_facts_of_the_captured_document_are_those_of_the_machine_it_was_made_on() {
     let inventory = read(OURS.as_bytes());
     assert_eq!(inventory.host.as_str(), "host0");
-    assert_eq!(inventory.management_netdev.known().unwrap().as_ref().unwrap().as_str(), "mgmt0");
+    assert_eq!(
+        inventory
+            .management_netdev
+            .known()
+            .unwrap()
+            .as_ref()
+            .unwrap()
+            .as_str(),
+        "mgmt0"
+    );
     let ports: Vec<_> = inventory
         .ports
         .iter()
         .map(|p| {
             let size = *p.hairpin_queue_size.known().unwrap();
-            (p.netdev.as_str(), size, p.hairpin_queue_applied, *p.details.reload_count.known().unwrap())
+            (
+                p.netdev.as_str(),
+                size,
+                p.hairpin_queue_applied,
+                *p.details.reload_count.known().unwrap(),
+            )
         })
         .collect();
     assert_eq!(
@@ -75,8 +97,14 @@ fn the_facts_of_the_captured_document_are_those_of_the_machine_it_was_made_on() 
         matches!(&port.gids, Gids::Table(table) if table.iter().any(|e| e.gid.ipv4() == Some([10, 10, 3, 11].into())))
     );
     assert_eq!(port.rdma_active_mtu, Fact::Known(4096));
-    let owners: Vec<_> =
-        port.details.queue_pairs.known().unwrap().iter().map(|q| (q.kind.as_str(), q.pid.is_some())).collect();
+    let owners: Vec<_> = port
+        .details
+        .queue_pairs
+        .known()
+        .unwrap()
+        .iter()
+        .map(|q| (q.kind.as_str(), q.pid.is_some()))
+        .collect();
     assert_eq!(owners, [("RC", true), ("RC", true), ("GSI", false)]);
 }
 
@@ -92,7 +120,12 @@ fn a_document_of_todays_tool_keeps_every_field() {
         assert_eq!(before["host"], after["host"], "{}", path.display());
         for (netdev, port) in before["ports"].as_object().unwrap() {
             for (key, value) in port.as_object().unwrap() {
-                assert_eq!(value, &after["ports"][netdev][key], "{} {netdev} {key}", path.display());
+                assert_eq!(
+                    value,
+                    &after["ports"][netdev][key],
+                    "{} {netdev} {key}",
+                    path.display()
+                );
             }
         }
     }
@@ -100,12 +133,24 @@ fn a_document_of_todays_tool_keeps_every_field() {
 
 #[test]
 fn a_fact_that_was_not_observed_is_written_with_its_reason_and_read_back() {
-    for key in ["tc_offload", "hairpin_queue_size", "flow_steering_mode", "eswitch_mode", "pci", "rdma", "filters"] {
+    for key in [
+        "tc_offload",
+        "hairpin_queue_size",
+        "flow_steering_mode",
+        "eswitch_mode",
+        "pci",
+        "rdma",
+        "filters",
+    ] {
         let mut document: serde_json::Value = serde_json::from_str(OURS).unwrap();
         document["ports"]["enp1s0f0np0"][key] = serde_json::json!({"not_observed": "because"});
         let inventory = read(document.to_string().as_bytes());
         let again: serde_json::Value = serde_json::from_str(&json::pretty(&inventory)).unwrap();
-        assert_eq!(again["ports"]["enp1s0f0np0"][key], serde_json::json!({"not_observed": "because"}), "{key}");
+        assert_eq!(
+            again["ports"]["enp1s0f0np0"][key],
+            serde_json::json!({"not_observed": "because"}),
+            "{key}"
+        );
     }
 }
 
@@ -114,7 +159,10 @@ fn a_row_of_the_wrong_shape_names_its_place() {
     let mut document: serde_json::Value = serde_json::from_str(OURS).unwrap();
     document["routes"][1]["metric"] = "0".into();
     let error = Inventory::from_json("x.json", document.to_string().as_bytes()).unwrap_err();
-    assert_eq!(error.to_string(), "x.json: routes[1].metric: is \"0\", an integer from 0 to 4294967295 wanted");
+    assert_eq!(
+        error.to_string(),
+        "x.json: routes[1].metric: is \"0\", an integer from 0 to 4294967295 wanted"
+    );
 }
 
 /// Every value of a document, by a path of keys and indices.
@@ -122,7 +170,11 @@ fn places(value: &serde_json::Value, here: &mut Vec<String>, all: &mut Vec<Vec<S
     all.push(here.clone());
     let children: Vec<(String, &serde_json::Value)> = match value {
         serde_json::Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), v)).collect(),
-        serde_json::Value::Array(list) => list.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
+        serde_json::Value::Array(list) => list
+            .iter()
+            .enumerate()
+            .map(|(i, v)| (i.to_string(), v))
+            .collect(),
         _ => Vec::new(),
     };
     for (key, child) in children {

@@ -36,9 +36,11 @@ struct Lab {
 
 impl Lab {
     fn new() -> Option<Lab> {
-        for (what, missing) in
-            [("root", !is_root()), (SSHD, !Path::new(SSHD).exists()), (SSH, !Path::new(SSH).exists())]
-        {
+        for (what, missing) in [
+            ("root", !is_root()),
+            (SSHD, !Path::new(SSHD).exists()),
+            (SSH, !Path::new(SSH).exists()),
+        ] {
             if missing {
                 common::not_tested("inventories over SSH", &format!("needs {what}"));
                 return None;
@@ -55,11 +57,18 @@ impl Lab {
             assert!(made.success());
         }
         // The real client, with a configuration of its own in place of the user's.
-        let lab = Lab { dir, hosts: Vec::new() };
+        let lab = Lab {
+            dir,
+            hosts: Vec::new(),
+        };
         let wrapper = lab.path("bin/ssh");
         std::fs::create_dir(lab.path("bin")).unwrap();
         let config = lab.path("ssh_config");
-        std::fs::write(&wrapper, format!("#!/bin/sh\nexec {SSH} -F '{}' \"$@\"\n", config.display())).unwrap();
+        std::fs::write(
+            &wrapper,
+            format!("#!/bin/sh\nexec {SSH} -F '{}' \"$@\"\n", config.display()),
+        )
+        .unwrap();
         std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::write(
             &config,
@@ -79,7 +88,11 @@ impl Lab {
 
     /// Starts a host on which `installed` (if any) stands where the program is installed.
     fn host(&mut self, name: &str, installed: Option<&Path>) {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let config = self.path(&format!("sshd_config_{name}"));
         std::fs::write(
             &config,
@@ -98,7 +111,10 @@ impl Lab {
                 binary.display()
             )
         });
-        let script = format!("mount -t tmpfs tmpfs /opt && {install} exec {SSHD} -D -e -f '{}'", config.display());
+        let script = format!(
+            "mount -t tmpfs tmpfs /opt && {install} exec {SSHD} -D -e -f '{}'",
+            config.display()
+        );
         let mut sshd = Command::new("unshare")
             .args(["--mount", "--fork", "--kill-child", "sh", "-c", &script])
             .stdin(Stdio::null())
@@ -123,8 +139,17 @@ impl Lab {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
-        Command::new(program()).env("PATH", path).current_dir(self.dir.path()).args(arguments).output().unwrap()
+        let path = format!(
+            "{}:{}",
+            self.path("bin").display(),
+            std::env::var("PATH").unwrap()
+        );
+        Command::new(program())
+            .env("PATH", path)
+            .current_dir(self.dir.path())
+            .args(arguments)
+            .output()
+            .unwrap()
     }
 }
 
@@ -150,22 +175,49 @@ fn hosts_answer_by_the_name_that_they_were_called_by() {
     let output = lab.run(&["inventory", "--host", "spark2.lab", "--host", "spark1"]);
     assert!(output.status.success(), "{output:?}");
     let hosts: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let names: Vec<&str> = hosts.as_array().unwrap().iter().map(|h| h["host"].as_str().unwrap()).collect();
+    let names: Vec<&str> = hosts
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|h| h["host"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["spark2.lab", "spark1"]);
     // One host is an object, not an array, and is what the host itself says.
-    let one: Value = serde_json::from_slice(&lab.run(&["inventory", "--host", "spark1"]).stdout).unwrap();
+    let one: Value =
+        serde_json::from_slice(&lab.run(&["inventory", "--host", "spark1"]).stdout).unwrap();
     assert_eq!(one["schema"], "hairpin-mesh.inventory/v1");
-    let output = lab.run(&["inventory", "--out", "facts", "--host", "spark1", "--host", "spark2.lab"]);
+    let output = lab.run(&[
+        "inventory",
+        "--out",
+        "facts",
+        "--host",
+        "spark1",
+        "--host",
+        "spark2.lab",
+    ]);
     assert!(output.status.success(), "{output:?}");
     for name in ["spark1", "spark2.lab"] {
-        let file: Value =
-            serde_json::from_slice(&std::fs::read(lab.path(&format!("facts/{name}.json"))).unwrap()).unwrap();
+        let file: Value = serde_json::from_slice(
+            &std::fs::read(lab.path(&format!("facts/{name}.json"))).unwrap(),
+        )
+        .unwrap();
         assert_eq!(file["host"], name);
     }
-    let output = lab.run(&["inventory", "--redact", "--out", "shown", "--host", "spark1", "--host", "spark2.lab"]);
+    let output = lab.run(&[
+        "inventory",
+        "--redact",
+        "--out",
+        "shown",
+        "--host",
+        "spark1",
+        "--host",
+        "spark2.lab",
+    ]);
     assert!(output.status.success(), "{output:?}");
-    let mut shown: Vec<_> =
-        std::fs::read_dir(lab.path("shown")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut shown: Vec<_> = std::fs::read_dir(lab.path("shown"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     shown.sort();
     assert_eq!(shown, ["host1.json", "host2.json"]);
     let text = std::fs::read_to_string(lab.path("shown/host2.json")).unwrap();
@@ -179,9 +231,17 @@ fn a_host_that_gives_no_inventory_is_named_with_the_reason_and_no_plan_is_made()
     lab.host("bare", None);
     let garbage = script(&lab, "garbage", "echo 'Welcome to the lab!'; exit 0");
     lab.host("garbage", Some(&garbage));
-    let failing = script(&lab, "failing", "printf 'no \\033[31mkernel\\n' >&2; exit 2");
+    let failing = script(
+        &lab,
+        "failing",
+        "printf 'no \\033[31mkernel\\n' >&2; exit 2",
+    );
     lab.host("failing", Some(&failing));
-    let hostile = script(&lab, "hostile", "echo '{\"host\": \"x\", \"ports\": {\"a;reboot\": {}}}'");
+    let hostile = script(
+        &lab,
+        "hostile",
+        "echo '{\"host\": \"x\", \"ports\": {\"a;reboot\": {}}}'",
+    );
     lab.host("hostile", Some(&hostile));
     let output = lab.run(&[
         "inventory",
@@ -212,7 +272,10 @@ fn a_host_that_gives_no_inventory_is_named_with_the_reason_and_no_plan_is_made()
         assert!(stderr.contains(said), "{said:?} not in\n{stderr}");
     }
     assert!(!stderr.contains("FAIL: good"), "{stderr}");
-    let written: Vec<_> = std::fs::read_dir(lab.path("facts")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let written: Vec<_> = std::fs::read_dir(lab.path("facts"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     assert_eq!(written, ["good.json"], "what answered is kept");
 
     let output = lab.run(&["plan", "good", "bare", "garbage", "nowhere"]);
@@ -236,17 +299,35 @@ fn a_ring_is_planned_from_hosts_that_are_asked_over_ssh() {
         let answer = script(&lab, &format!("answer-{host}"), &answer);
         lab.host(host, Some(&answer));
     }
-    let output = lab.run(&["plan", "--out", "live", "spark1", "spark2", "spark3", "spark4"]);
+    let output = lab.run(&[
+        "plan", "--out", "live", "spark1", "spark2", "spark3", "spark4",
+    ]);
     assert!(output.status.success(), "{output:?}");
-    let output =
-        lab.run(&["plan", "--inventory", "live/inventory", "--out", "again", "spark1", "spark2", "spark3", "spark4"]);
+    let output = lab.run(&[
+        "plan",
+        "--inventory",
+        "live/inventory",
+        "--out",
+        "again",
+        "spark1",
+        "spark2",
+        "spark3",
+        "spark4",
+    ]);
     assert!(output.status.success(), "{output:?}");
-    for file in ["plan.json", "env.txt", "fabric.json", "inventory/spark3.json"] {
+    for file in [
+        "plan.json",
+        "env.txt",
+        "fabric.json",
+        "inventory/spark3.json",
+    ] {
         assert_eq!(
             std::fs::read(lab.path("live").join(file)).unwrap(),
             std::fs::read(lab.path("again").join(file)).unwrap()
         );
     }
-    let facts: Value = serde_json::from_slice(&std::fs::read(lab.path("live/inventory/spark3.json")).unwrap()).unwrap();
+    let facts: Value =
+        serde_json::from_slice(&std::fs::read(lab.path("live/inventory/spark3.json")).unwrap())
+            .unwrap();
     assert_eq!(facts["host"], "spark3");
 }

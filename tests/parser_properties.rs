@@ -14,15 +14,25 @@ use hairpin_mesh::plan::{self, Options, Plan};
 use proptest::prelude::*;
 
 fn case(path: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("plans").join(path)).unwrap()
+    std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("plans")
+            .join(path),
+    )
+    .unwrap()
 }
 
 fn hosts() -> Vec<HostName> {
-    ["spark1", "spark2", "spark3", "spark4"].map(|h| h.parse().unwrap()).to_vec()
+    ["spark1", "spark2", "spark3", "spark4"]
+        .map(|h| h.parse().unwrap())
+        .to_vec()
 }
 
 fn inventories(case_name: &str) -> Vec<Vec<u8>> {
-    hosts().iter().map(|h| case(&format!("{case_name}/inventory/{h}.json"))).collect()
+    hosts()
+        .iter()
+        .map(|h| case(&format!("{case_name}/inventory/{h}.json")))
+        .collect()
 }
 
 /// Reads `bytes` as every kind of document and plans from whatever can be planned from.
@@ -32,8 +42,10 @@ fn read_as_everything(bytes: &[u8]) {
         let _ = topology.plan(&hosts(), &Options::default());
     }
     if let Ok(inventory) = Inventory::from_json("inventory", bytes) {
-        let mut all: Vec<Inventory> =
-            inventories("tp-along-ring").iter().map(|b| Inventory::from_json("i", b).unwrap()).collect();
+        let mut all: Vec<Inventory> = inventories("tp-along-ring")
+            .iter()
+            .map(|b| Inventory::from_json("i", b).unwrap())
+            .collect();
         all[1] = inventory;
         let _ = plan::plan(&hosts(), &all, &Options::default());
     }
@@ -88,12 +100,18 @@ fn any_value() -> impl Strategy<Value = Value> {
         text.prop_map(Value::Text),
         Just(Value::Array(vec![])),
         Just(Value::Object(vec![])),
-        Just(Value::Object(vec![("not_observed".into(), Value::Text("why".into()))])),
+        Just(Value::Object(vec![(
+            "not_observed".into(),
+            Value::Text("why".into())
+        )])),
     ]
 }
 
 fn mutations() -> impl Strategy<Value = Vec<(Vec<u16>, Value)>> {
-    proptest::collection::vec((proptest::collection::vec(any::<u16>(), 0..7), any_value()), 1..4)
+    proptest::collection::vec(
+        (proptest::collection::vec(any::<u16>(), 0..7), any_value()),
+        1..4,
+    )
 }
 
 fn mutated(bytes: &[u8], mutations: &[(Vec<u16>, Value)]) -> Vec<u8> {
@@ -105,16 +123,31 @@ fn mutated(bytes: &[u8], mutations: &[(Vec<u16>, Value)]) -> Vec<u8> {
 }
 
 fn planned(case_name: &str) -> Plan {
-    let all: Vec<Inventory> = inventories(case_name).iter().map(|b| Inventory::from_json("i", b).unwrap()).collect();
-    plan::plan(&hosts(), &all, &Options::default()).plan.unwrap().0
+    let all: Vec<Inventory> = inventories(case_name)
+        .iter()
+        .map(|b| Inventory::from_json("i", b).unwrap())
+        .collect();
+    plan::plan(&hosts(), &all, &Options::default())
+        .plan
+        .unwrap()
+        .0
 }
 
 #[test]
 fn a_plan_document_reads_back_to_the_same_plan() {
-    for case_name in ["tp-along-ring", "tp-against-ring", "slash-30-subnets", "names-of-another-board"] {
+    for case_name in [
+        "tp-along-ring",
+        "tp-against-ring",
+        "slash-30-subnets",
+        "names-of-another-board",
+    ] {
         let plan = planned(case_name);
         let text = json::pretty(&plan);
-        assert_eq!(Plan::from_json("plan.json", text.as_bytes()).unwrap(), plan, "{case_name}");
+        assert_eq!(
+            Plan::from_json("plan.json", text.as_bytes()).unwrap(),
+            plan,
+            "{case_name}"
+        );
     }
 }
 
@@ -123,20 +156,47 @@ fn an_edited_plan_is_refused_at_the_place_of_the_edit() {
     let text = json::pretty(&planned("tp-along-ring"));
     for (from, to, place) in [
         ("\"pref\": 49152", "\"pref\": 49153", None),
-        ("\"redirect\": \"enp1s0f0np0\"", "\"redirect\": \"enp1s0f1np1\"", Some("rules[0].redirect")),
-        ("\"gateway\": \"10.10.0.11\"", "\"gateway\": \"10.10.0.12\"", Some("routes[0].gateway")),
+        (
+            "\"redirect\": \"enp1s0f0np0\"",
+            "\"redirect\": \"enp1s0f1np1\"",
+            Some("rules[0].redirect"),
+        ),
+        (
+            "\"gateway\": \"10.10.0.11\"",
+            "\"gateway\": \"10.10.0.12\"",
+            Some("routes[0].gateway"),
+        ),
         ("\"mtu\": 9000", "\"mtu\": 1500", Some("mtu")),
-        ("\"size_cap_bytes\": 81920", "\"size_cap_bytes\": 262144", Some("size_cap_bytes")),
-        ("\"DSV41_ROCE_RING\": \"1\"", "\"DSV41_ROCE_RING\": \"1; reboot\"", Some("env.DSV41_ROCE_RING")),
-        ("\"udp_source_port\": 65535", "\"udp_source_port\": 4791", Some("markers[0].udp_source_port")),
-        ("\"hosts\": [", "\"note\": 1, \"hosts\": [", Some("\"note\"")),
+        (
+            "\"size_cap_bytes\": 81920",
+            "\"size_cap_bytes\": 262144",
+            Some("size_cap_bytes"),
+        ),
+        (
+            "\"DSV41_ROCE_RING\": \"1\"",
+            "\"DSV41_ROCE_RING\": \"1; reboot\"",
+            Some("env.DSV41_ROCE_RING"),
+        ),
+        (
+            "\"udp_source_port\": 65535",
+            "\"udp_source_port\": 4791",
+            Some("markers[0].udp_source_port"),
+        ),
+        (
+            "\"hosts\": [",
+            "\"note\": 1, \"hosts\": [",
+            Some("\"note\""),
+        ),
     ] {
         assert!(text.contains(from), "{from}");
         let read = Plan::from_json("plan.json", text.replacen(from, to, 1).as_bytes());
         match (place, read) {
             // A preference is the one thing that a topology may choose.
             (None, Ok(_)) => {}
-            (Some(place), Err(e)) => assert!(e.to_string().starts_with(&format!("plan.json: {place}: ")), "{e}"),
+            (Some(place), Err(e)) => assert!(
+                e.to_string().starts_with(&format!("plan.json: {place}: ")),
+                "{e}"
+            ),
             (_, read) => panic!("{from}: {read:?}"),
         }
     }

@@ -12,7 +12,9 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn cases(group: &str) -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans").join(group);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("plans")
+        .join(group);
     let mut cases: Vec<PathBuf> = std::fs::read_dir(root)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -30,8 +32,8 @@ fn plan(case: &Path, out: &Path, more: &[&str]) -> Output {
     } else {
         ["--inventory", "inventory"]
     };
-    let arguments =
-        std::fs::read_to_string(case.join("arguments")).unwrap_or_else(|_| "spark1 spark2 spark3 spark4".into());
+    let arguments = std::fs::read_to_string(case.join("arguments"))
+        .unwrap_or_else(|_| "spark1 spark2 spark3 spark4".into());
     Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
         .current_dir(case)
         .arg("plan")
@@ -52,7 +54,12 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
             if path.is_dir() {
                 walk(&path, root, files);
             } else {
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                let name = path
+                    .strip_prefix(root)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
                 files.insert(name, std::fs::read(&path).unwrap());
             }
         }
@@ -78,8 +85,15 @@ fn golden(path: &Path, got: &[u8]) -> Option<String> {
     match std::fs::read(path) {
         Ok(wanted) if wanted == got => None,
         Ok(wanted) => {
-            let (wanted, got) = (String::from_utf8_lossy(&wanted), String::from_utf8_lossy(got));
-            let line = wanted.lines().zip(got.lines()).position(|(a, b)| a != b).unwrap_or_default();
+            let (wanted, got) = (
+                String::from_utf8_lossy(&wanted),
+                String::from_utf8_lossy(got),
+            );
+            let line = wanted
+                .lines()
+                .zip(got.lines())
+                .position(|(a, b)| a != b)
+                .unwrap_or_default();
             Some(format!(
                 "{} differs at line {}:\n  wanted {:?}\n  got    {:?}",
                 path.display(),
@@ -127,7 +141,10 @@ fn every_ring_gives_its_plan_folder_to_the_byte() {
                 complaints.push(format!("{}: {name} is not the input", case.display()));
             }
         }
-        for name in files(&wanted_folder).keys().filter(|name| !made.contains_key(*name)) {
+        for name in files(&wanted_folder)
+            .keys()
+            .filter(|name| !made.contains_key(*name))
+        {
             complaints.push(format!("{}: {name} is missing", case.display()));
         }
     }
@@ -144,26 +161,57 @@ fn public_cases_come_to_what_they_must() {
     }
     let mut compared = 0;
     for case in cases("") {
-        let Ok(expected) = std::fs::read(case.join("expected.json")) else { continue };
+        let Ok(expected) = std::fs::read(case.join("expected.json")) else {
+            continue;
+        };
         compared += 1;
         let expected: Value = serde_json::from_slice(&expected).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("ring-mesh");
         assert!(plan(&case, &out, &[]).status.success());
-        let plan: Value = serde_json::from_slice(&std::fs::read(out.join("plan.json")).unwrap()).unwrap();
+        let plan: Value =
+            serde_json::from_slice(&std::fs::read(out.join("plan.json")).unwrap()).unwrap();
         let rows = |document: &Value, key: &str| document[key].as_array().unwrap().clone();
         assert_eq!(plan["ring"], expected["order"], "{}", case.display());
-        assert_eq!(plan["peer_maps"], expected["peer_maps"], "{}", case.display());
-        assert_eq!(plan["size_cap_bytes"], expected["cap"], "{}", case.display());
-        assert_eq!(sorted(rows(&plan, "routes")), sorted(rows(&expected, "routes")), "{}", case.display());
+        assert_eq!(
+            plan["peer_maps"],
+            expected["peer_maps"],
+            "{}",
+            case.display()
+        );
+        assert_eq!(
+            plan["size_cap_bytes"],
+            expected["cap"],
+            "{}",
+            case.display()
+        );
+        assert_eq!(
+            sorted(rows(&plan, "routes")),
+            sorted(rows(&expected, "routes")),
+            "{}",
+            case.display()
+        );
         let rules = rows(&plan, "rules").into_iter().map(|mut rule| {
-            let constants = ["protocol", "set_ethertype"].map(|key| rule.as_object_mut().unwrap().remove(key).unwrap());
+            let constants = ["protocol", "set_ethertype"]
+                .map(|key| rule.as_object_mut().unwrap().remove(key).unwrap());
             assert_eq!(constants, ["0x88b5", "0x0800"]);
             rule
         });
-        assert_eq!(sorted(rules), sorted(rows(&expected, "rules")), "{}", case.display());
-        let markers = rows(&plan, "markers").into_iter().map(|m| serde_json::json!([m["host"], m["device"]]));
-        assert_eq!(sorted(markers), sorted(rows(&expected, "markers")), "{}", case.display());
+        assert_eq!(
+            sorted(rules),
+            sorted(rows(&expected, "rules")),
+            "{}",
+            case.display()
+        );
+        let markers = rows(&plan, "markers")
+            .into_iter()
+            .map(|m| serde_json::json!([m["host"], m["device"]]));
+        assert_eq!(
+            sorted(markers),
+            sorted(rows(&expected, "markers")),
+            "{}",
+            case.display()
+        );
     }
     assert_eq!(compared, 7);
 }
@@ -171,7 +219,10 @@ fn public_cases_come_to_what_they_must() {
 #[test]
 fn every_refused_ring_is_refused_with_all_its_problems_and_nothing_is_written() {
     let mut complaints = Vec::new();
-    for case in cases("refused").into_iter().chain(cases("topology-refused")) {
+    for case in cases("refused")
+        .into_iter()
+        .chain(cases("topology-refused"))
+    {
         complaints.extend(refused(&case, 1));
     }
     check(complaints);
@@ -190,9 +241,15 @@ fn refused(case: &Path, code: i32) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("ring-mesh");
     let output = plan(case, &out, &[]);
-    let mut complaints: Vec<String> = golden(&case.join("refused.txt"), &output.stderr).into_iter().collect();
+    let mut complaints: Vec<String> = golden(&case.join("refused.txt"), &output.stderr)
+        .into_iter()
+        .collect();
     if output.status.code() != Some(code) {
-        complaints.push(format!("{}: {}, exit code {code} wanted", case.display(), output.status));
+        complaints.push(format!(
+            "{}: {}, exit code {code} wanted",
+            case.display(),
+            output.status
+        ));
     }
     if !output.stdout.is_empty() || std::fs::read_dir(dir.path()).unwrap().next().is_some() {
         complaints.push(format!("{}: something was written", case.display()));
@@ -200,17 +257,28 @@ fn refused(case: &Path, code: i32) -> Vec<String> {
     let report: Option<Value> = serde_json::from_slice(&plan(case, &out, &["--json"]).stdout).ok();
     match (code, report) {
         (1, Some(report)) => {
-            let problems = report["findings"].as_array().unwrap().iter().filter(|f| f["severity"] == "problem").count();
+            let problems = report["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|f| f["severity"] == "problem")
+                .count();
             let lines = String::from_utf8_lossy(&output.stderr)
                 .lines()
                 .filter(|l| !l.starts_with("warning: ") && !l.starts_with("FAIL: "))
                 .count();
             if (report["planned"].as_bool(), problems) != (Some(false), lines) {
-                complaints.push(format!("{}: the report and the lines disagree", case.display()));
+                complaints.push(format!(
+                    "{}: the report and the lines disagree",
+                    case.display()
+                ));
             }
         }
         (2, None) => {}
-        _ => complaints.push(format!("{}: a report where none or none where one is wanted", case.display())),
+        _ => complaints.push(format!(
+            "{}: a report where none or none where one is wanted",
+            case.display()
+        )),
     }
     complaints
 }
@@ -220,14 +288,32 @@ fn a_refused_plan_leaves_the_folder_of_before_untouched() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("ring-mesh");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
-    assert!(plan(&root.join("tp-along-ring"), &out, &[]).status.success());
+    assert!(
+        plan(&root.join("tp-along-ring"), &out, &[])
+            .status
+            .success()
+    );
     let before = files(&out);
-    assert_eq!(plan(&root.join("refused/mtu-1500"), &out, &[]).status.code(), Some(1));
-    assert_eq!(plan(&root.join("not-an-inventory/cut-short"), &out, &[]).status.code(), Some(2));
+    assert_eq!(
+        plan(&root.join("refused/mtu-1500"), &out, &[])
+            .status
+            .code(),
+        Some(1)
+    );
+    assert_eq!(
+        plan(&root.join("not-an-inventory/cut-short"), &out, &[])
+            .status
+            .code(),
+        Some(2)
+    );
     assert_eq!(files(&out), before);
     assert!(plan(&root.join("queue-8192"), &out, &[]).status.success());
     assert_ne!(files(&out), before);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside the folder");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "nothing is left beside the folder"
+    );
 }
 
 #[test]
@@ -235,19 +321,33 @@ fn a_plan_can_be_made_again_from_its_own_folder() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("ring-mesh");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
-    assert!(plan(&root.join("tp-along-ring"), &out, &[]).status.success());
+    assert!(
+        plan(&root.join("tp-along-ring"), &out, &[])
+            .status
+            .success()
+    );
     let before = files(&out);
     let again = |input: [&str; 2]| {
         Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
             .current_dir(dir.path())
-            .args(["plan", input[0], input[1], "spark1", "spark2", "spark3", "spark4"])
+            .args([
+                "plan", input[0], input[1], "spark1", "spark2", "spark3", "spark4",
+            ])
             .output()
             .unwrap()
     };
-    assert!(again(["--inventory", "ring-mesh/inventory"]).status.success());
+    assert!(
+        again(["--inventory", "ring-mesh/inventory"])
+            .status
+            .success()
+    );
     assert_eq!(files(&out), before);
     // fabric.json is a topology document: it plans the same ring, but for what it cannot say.
-    assert!(again(["--topology", "ring-mesh/fabric.json"]).status.success());
+    assert!(
+        again(["--topology", "ring-mesh/fabric.json"])
+            .status
+            .success()
+    );
     let after = files(&out);
     for same in ["env.txt", "fabric.json"] {
         assert_eq!(after[same], before[same], "{same}");
@@ -295,8 +395,10 @@ fn redacted_inventories_give_the_same_verdict() {
     const HOSTS: [&str; 4] = ["spark1", "spark2", "spark3", "spark4"];
     let mut compared = 0;
     for case in cases("").into_iter().chain(cases("refused")) {
-        let documents: Vec<Vec<u8>> =
-            HOSTS.iter().map(|h| std::fs::read(case.join(format!("inventory/{h}.json"))).unwrap()).collect();
+        let documents: Vec<Vec<u8>> = HOSTS
+            .iter()
+            .map(|h| std::fs::read(case.join(format!("inventory/{h}.json"))).unwrap())
+            .collect();
         let mut redactor = Redactor::new(&HOSTS);
         let redacted: Vec<Vec<u8>> = documents
             .iter()
@@ -308,20 +410,37 @@ fn redacted_inventories_give_the_same_verdict() {
             .collect();
         let verdict = |names: &[String], documents: &[Vec<u8>]| {
             let hosts: Vec<HostName> = names.iter().map(|n| n.parse().unwrap()).collect();
-            let inventories: Vec<Inventory> =
-                documents.iter().map(|bytes| Inventory::from_json("inventory", bytes).unwrap()).collect();
+            let inventories: Vec<Inventory> = documents
+                .iter()
+                .map(|bytes| Inventory::from_json("inventory", bytes).unwrap())
+                .collect();
             let planned = plan(&hosts, &inventories, &Options::default());
             let mut codes: Vec<(String, Option<String>)> = planned
                 .findings
                 .iter()
-                .map(|f| (f.code.to_owned(), f.host.as_ref().map(|h| h.replace("spark", "host"))))
+                .map(|f| {
+                    (
+                        f.code.to_owned(),
+                        f.host.as_ref().map(|h| h.replace("spark", "host")),
+                    )
+                })
                 .collect();
             codes.sort();
-            (codes, planned.plan.map(|(plan, _)| (plan.peer_maps, plan.size_cap_bytes, plan.gid_index)))
+            (
+                codes,
+                planned
+                    .plan
+                    .map(|(plan, _)| (plan.peer_maps, plan.size_cap_bytes, plan.gid_index)),
+            )
         };
         let names: Vec<String> = HOSTS.map(str::to_owned).to_vec();
         let new_names: Vec<String> = HOSTS.map(|h| h.replace("spark", "host")).to_vec();
-        assert_eq!(verdict(&names, &documents), verdict(&new_names, &redacted), "{}", case.display());
+        assert_eq!(
+            verdict(&names, &documents),
+            verdict(&new_names, &redacted),
+            "{}",
+            case.display()
+        );
         compared += 1;
     }
     assert!(compared > 40);

@@ -48,7 +48,12 @@ enum Pci {
     /// Not in the inventory: names tell the place.
     Absent,
     /// In the inventory; names of the netdevs tell it as well, or nothing.
-    Present { domains: (u32, u32), bus: u8, functions: (u8, u8), telling_names: bool },
+    Present {
+        domains: (u32, u32),
+        bus: u8,
+        functions: (u8, u8),
+        telling_names: bool,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -87,15 +92,23 @@ prop_compose! {
 
 /// Four names, each with its own ending, so that none is a part of another.
 fn names() -> impl Strategy<Value = Vec<HostName>> {
-    vec("[A-Za-z0-9][A-Za-z0-9_.-]{0,40}", HOSTS)
-        .prop_map(|stems| stems.iter().enumerate().map(|(i, stem)| format!("{stem}-h{i}").parse().unwrap()).collect())
+    vec("[A-Za-z0-9][A-Za-z0-9_.-]{0,40}", HOSTS).prop_map(|stems| {
+        stems
+            .iter()
+            .enumerate()
+            .map(|(i, stem)| format!("{stem}-h{i}").parse().unwrap())
+            .collect()
+    })
 }
 
 fn pci() -> impl Strategy<Value = Pci> {
     prop_oneof![
         Just(Pci::Absent),
         (
-            prop_oneof![Just((0, 2)), (0u32..0xffff).prop_flat_map(|a| (Just(a), a + 1..=0x10000))],
+            prop_oneof![
+                Just((0, 2)),
+                (0u32..0xffff).prop_flat_map(|a| (Just(a), a + 1..=0x10000))
+            ],
             any::<u8>(),
             (0u8..7).prop_flat_map(|a| (Just(a), a + 1..8)),
             any::<bool>(),
@@ -156,7 +169,10 @@ impl Recipe {
             _ => (network, u32::from(place) + 1),
         };
         let higher = (self.around[cable] == host) == next_is_lower;
-        Cidr { address: Ipv4Addr::from(network + lowest + u32::from(higher)), prefix }
+        Cidr {
+            address: Ipv4Addr::from(network + lowest + u32::from(higher)),
+            prefix,
+        }
     }
 
     fn mac(&self, host: usize, port: usize) -> Mac {
@@ -166,14 +182,26 @@ impl Recipe {
 
     fn netdev(&self, host: usize, port: usize) -> NetdevName {
         let name = match &self.pci {
-            Pci::Present { telling_names: false, .. } => format!("eth{}", 7 * host + 5 * port),
-            _ => ["enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1"][port].to_owned(),
+            Pci::Present {
+                telling_names: false,
+                ..
+            } => format!("eth{}", 7 * host + 5 * port),
+            _ => [
+                "enp1s0f0np0",
+                "enp1s0f1np1",
+                "enP2p1s0f0np0",
+                "enP2p1s0f1np1",
+            ][port]
+                .to_owned(),
         };
         name.parse().unwrap()
     }
 
     fn gids(&self, host: usize, port: usize) -> Gids {
-        let (netdev, gid) = (Some(self.netdev(host, port)), Gid::ipv4_mapped(self.address(host, port).address));
+        let (netdev, gid) = (
+            Some(self.netdev(host, port)),
+            Gid::ipv4_mapped(self.address(host, port).address),
+        );
         match self.gids {
             GidTables::IndexThree => Gids::IndexThree { gid, netdev },
             GidTables::Whole(index) => {
@@ -201,18 +229,33 @@ impl Recipe {
         let mut addresses = vec![self.address(host, port)];
         if choices.second_address {
             let address = Ipv4Addr::new(172, 16, (PORTS * host + port) as u8, 1);
-            addresses.insert(usize::from(choices.order % 2), Cidr { address, prefix: 24 });
+            addresses.insert(
+                usize::from(choices.order % 2),
+                Cidr {
+                    address,
+                    prefix: 24,
+                },
+            );
         }
         PortFacts {
             netdev: self.netdev(host, port),
             rdma: Fact::Known(Some(self.hcas[port].parse().unwrap())),
             pci: match self.pci {
                 Pci::Absent => Fact::unmentioned(),
-                Pci::Present { domains, bus, functions, .. } => Fact::Known(Some(PciAddress {
+                Pci::Present {
+                    domains,
+                    bus,
+                    functions,
+                    ..
+                } => Fact::Known(Some(PciAddress {
                     domain: if port / 2 == 0 { domains.0 } else { domains.1 },
                     bus,
                     device: 0,
-                    function: if port % 2 == 0 { functions.0 } else { functions.1 },
+                    function: if port % 2 == 0 {
+                        functions.0
+                    } else {
+                        functions.1
+                    },
                 })),
             },
             ipv4: Fact::Known(addresses),
@@ -225,9 +268,21 @@ impl Recipe {
             hairpin_queue_size: Fact::Known(choices.queue),
             hairpin_queue_applied: choices.applied,
             flow_steering_mode: Fact::Known(choices.steering.then(|| "hmfs".into())),
-            eswitch_mode: if choices.privileged { Fact::Known(Some("legacy".into())) } else { Fact::unmentioned() },
-            rdma_state: if choices.privileged { Fact::Known("ACTIVE".into()) } else { Fact::unmentioned() },
-            rdma_active_mtu: if choices.privileged { Fact::Known(4096) } else { Fact::unmentioned() },
+            eswitch_mode: if choices.privileged {
+                Fact::Known(Some("legacy".into()))
+            } else {
+                Fact::unmentioned()
+            },
+            rdma_state: if choices.privileged {
+                Fact::Known("ACTIVE".into())
+            } else {
+                Fact::unmentioned()
+            },
+            rdma_active_mtu: if choices.privileged {
+                Fact::Known(4096)
+            } else {
+                Fact::unmentioned()
+            },
             details: Default::default(),
         }
     }
@@ -235,8 +290,9 @@ impl Recipe {
     fn inventories(&self) -> Vec<Inventory> {
         (0..HOSTS)
             .map(|host| {
-                let mut ports: Vec<(u16, PortFacts)> =
-                    (0..PORTS).map(|p| (self.ports[PORTS * host + p].order, self.port(host, p))).collect();
+                let mut ports: Vec<(u16, PortFacts)> = (0..PORTS)
+                    .map(|p| (self.ports[PORTS * host + p].order, self.port(host, p)))
+                    .collect();
                 ports.sort_by_key(|(order, _)| *order);
                 Inventory {
                     host: self.names[host].clone(),
@@ -281,7 +337,11 @@ fn made(planned: Planned) -> Plan {
 }
 
 fn problems(planned: &Planned) -> Vec<&Finding> {
-    planned.findings.iter().filter(|f| f.severity == Severity::Problem).collect()
+    planned
+        .findings
+        .iter()
+        .filter(|f| f.severity == Severity::Problem)
+        .collect()
 }
 
 // ---- what every plan has to be, worked out from its ports alone ----
@@ -291,14 +351,22 @@ struct Plans<'a>(&'a Plan);
 impl Plans<'_> {
     /// The port of `host` that faces `peer` in `domain`.
     fn port(&self, host: &HostName, peer: &HostName, domain: usize) -> &PortRow {
-        let mut found = self.0.ports.iter().filter(|p| p.host == *host && p.peer_host == *peer && p.domain == domain);
+        let mut found = self
+            .0
+            .ports
+            .iter()
+            .filter(|p| p.host == *host && p.peer_host == *peer && p.domain == domain);
         let port = found.next().expect("neighbours are joined in both domains");
         assert!(found.next().is_none(), "one port faces {peer}");
         port
     }
 
     fn diagonals(&self) -> Vec<&PathRow> {
-        self.0.paths.iter().filter(|p| p.kind == PathKind::Diagonal).collect()
+        self.0
+            .paths
+            .iter()
+            .filter(|p| p.kind == PathKind::Diagonal)
+            .collect()
     }
 }
 
@@ -306,14 +374,20 @@ impl Plans<'_> {
 fn check_plan(plan: &Plan) {
     let plans = Plans(plan);
     let size = plan.ring.len();
-    assert_eq!(BTreeSet::from_iter(&plan.ring), BTreeSet::from_iter(&plan.hosts));
+    assert_eq!(
+        BTreeSet::from_iter(&plan.ring),
+        BTreeSet::from_iter(&plan.hosts)
+    );
     assert_eq!(plan.ring[0], plan.hosts[0]);
 
     // Ports: both ends of a cable name each other, in one subnet and domain, one clockwise.
     assert_eq!(plan.ports.len(), PORTS * size);
     for port in &plan.ports {
         let peer = plans.port(&port.peer_host, &port.host, port.domain);
-        assert_eq!((&peer.netdev, &peer.peer_netdev), (&port.peer_netdev, &port.netdev));
+        assert_eq!(
+            (&peer.netdev, &peer.peer_netdev),
+            (&port.peer_netdev, &port.netdev)
+        );
         assert_eq!(peer.ipv4.network(), port.ipv4.network());
         assert_ne!(peer.ipv4.address, port.ipv4.address);
         assert_eq!(peer.direction, port.direction.opposite());
@@ -332,28 +406,55 @@ fn check_plan(plan: &Plan) {
             (&p.from, &p.device)
         })
         .collect();
-    assert_eq!(direct, plan.ports.iter().map(|p| (&p.host, &p.rdma)).collect());
+    assert_eq!(
+        direct,
+        plan.ports.iter().map(|p| (&p.host, &p.rdma)).collect()
+    );
     let diagonals = plans.diagonals();
-    let places: HashSet<_> = diagonals.iter().map(|p| (&p.from, &p.to, &p.via, p.domain)).collect();
+    let places: HashSet<_> = diagonals
+        .iter()
+        .map(|p| (&p.from, &p.to, &p.via, p.domain))
+        .collect();
     assert_eq!(places.len(), diagonals.len());
     for path in &diagonals {
-        assert!(places.contains(&(&path.to, &path.from, &path.via, path.domain)), "{} has no reverse", path.name);
+        assert!(
+            places.contains(&(&path.to, &path.from, &path.via, path.domain)),
+            "{} has no reverse",
+            path.name
+        );
     }
-    assert_eq!(diagonals.len(), size * usize::from(plan.opposite_paths.number()));
-    assert_eq!(plan.paths.iter().map(|p| &p.name).collect::<HashSet<_>>().len(), plan.paths.len());
+    assert_eq!(
+        diagonals.len(),
+        size * usize::from(plan.opposite_paths.number())
+    );
+    assert_eq!(
+        plan.paths
+            .iter()
+            .map(|p| &p.name)
+            .collect::<HashSet<_>>()
+            .len(),
+        plan.paths.len()
+    );
 
     // The default paths of a pair: domain 0 after its lower rank, domain 1 before it.
     if plan.opposite_paths.number() == 2 {
         for path in &diagonals {
             let rank = |host: &HostName| plan.ring.iter().position(|h| h == host).unwrap();
             let low = rank(&path.from).min(rank(&path.to));
-            let via = if path.domain == 0 { low + 1 } else { low + size - 1 } % size;
+            let via = if path.domain == 0 {
+                low + 1
+            } else {
+                low + size - 1
+            } % size;
             assert_eq!(path.via.as_ref(), Some(&plan.ring[via]), "{}", path.name);
         }
     }
 
     // Route, rule and marker of every diagonal, in its place in their lists.
-    assert_eq!([plan.routes.len(), plan.rules.len(), plan.markers.len()], [diagonals.len(); 3]);
+    assert_eq!(
+        [plan.routes.len(), plan.rules.len(), plan.markers.len()],
+        [diagonals.len(); 3]
+    );
     assert!(plan.neighbours.is_empty());
     for (i, path) in diagonals.iter().enumerate() {
         let (from, via, to) = (&path.from, path.via.as_ref().unwrap(), &path.to);
@@ -363,32 +464,82 @@ fn check_plan(plan: &Plan) {
         let destination = plans.port(to, via, path.domain);
         assert_eq!((&path.device, path.flow_label), (&source.rdma, Some(16383)));
         let route = &plan.routes[i];
-        assert_eq!((&route.host, &route.dev, route.src), (from, &source.netdev, source.ipv4.address));
-        assert_eq!((route.destination, route.gateway), (destination.ipv4.address, Some(ingress.ipv4.address)));
-        assert!(source.ipv4.contains(ingress.ipv4.address) && !source.ipv4.contains(route.destination));
+        assert_eq!(
+            (&route.host, &route.dev, route.src),
+            (from, &source.netdev, source.ipv4.address)
+        );
+        assert_eq!(
+            (route.destination, route.gateway),
+            (destination.ipv4.address, Some(ingress.ipv4.address))
+        );
+        assert!(
+            source.ipv4.contains(ingress.ipv4.address) && !source.ipv4.contains(route.destination)
+        );
         let rule = &plan.rules[i];
-        assert_eq!((&rule.host, &rule.dev, &rule.redirect), (via, &ingress.netdev, &egress.netdev));
-        assert_eq!((rule.src_mac, rule.dst_mac, rule.set_dst_mac), (source.mac, ingress.mac, destination.mac));
+        assert_eq!(
+            (&rule.host, &rule.dev, &rule.redirect),
+            (via, &ingress.netdev, &egress.netdev)
+        );
+        assert_eq!(
+            (rule.src_mac, rule.dst_mac, rule.set_dst_mac),
+            (source.mac, ingress.mac, destination.mac)
+        );
         assert_eq!(u32::from(rule.pref), rule.handle);
         assert_eq!((rule.protocol.0, rule.set_ethertype.0), (0x88b5, 0x0800));
         let marker = &plan.markers[i];
-        assert_eq!((&marker.host, &marker.device, marker.udp_source_port), (from, &source.rdma, 65535));
+        assert_eq!(
+            (&marker.host, &marker.device, marker.udp_source_port),
+            (from, &source.rdma, 65535)
+        );
     }
     let distinct = |keys: Vec<_>| {
         let count = keys.len();
-        assert_eq!(keys.into_iter().collect::<HashSet<(_, _, String)>>().len(), count);
+        assert_eq!(
+            keys.into_iter().collect::<HashSet<(_, _, String)>>().len(),
+            count
+        );
     };
-    distinct(plan.rules.iter().map(|r| (&r.host, &r.dev, r.pref.to_string())).collect());
-    distinct(plan.rules.iter().map(|r| (&r.host, &r.dev, format!("{}>{}", r.src_mac, r.dst_mac))).collect());
-    let routes: HashSet<_> = plan.routes.iter().map(|r| (&r.host, r.destination)).collect();
-    assert_eq!(routes.len(), plan.routes.len(), "a host has one route to an address");
+    distinct(
+        plan.rules
+            .iter()
+            .map(|r| (&r.host, &r.dev, r.pref.to_string()))
+            .collect(),
+    );
+    distinct(
+        plan.rules
+            .iter()
+            .map(|r| (&r.host, &r.dev, format!("{}>{}", r.src_mac, r.dst_mac)))
+            .collect(),
+    );
+    let routes: HashSet<_> = plan
+        .routes
+        .iter()
+        .map(|r| (&r.host, r.destination))
+        .collect();
+    assert_eq!(
+        routes.len(),
+        plan.routes.len(),
+        "a host has one route to an address"
+    );
 
     // The peer maps say for each TP rank which HCA starts the path to which peer.
     assert_eq!(readable_maps(plan), expected_maps(&plans));
-    let env: BTreeMap<&str, &str> = plan.env.0.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    let env: BTreeMap<&str, &str> = plan
+        .env
+        .0
+        .iter()
+        .map(|(n, v)| (n.as_str(), v.as_str()))
+        .collect();
     assert_eq!(env["B12X_ROCE_PEER_HCA_MAPS"], plan.peer_maps);
     assert_eq!(env["SGLANG_ROCE_MAX_SIZE"], plan.size_cap_bytes.to_string());
-    assert_eq!(plan.size_cap_bytes, if plan.hairpin_queue_size < 8192 { 81920 } else { 262144 });
+    assert_eq!(
+        plan.size_cap_bytes,
+        if plan.hairpin_queue_size < 8192 {
+            81920
+        } else {
+            262144
+        }
+    );
 }
 
 /// `peer_maps` by names: host to peer to HCA indices.
@@ -402,20 +553,36 @@ fn readable_maps(plan: &Plan) -> Maps {
             .map(|entry| {
                 let (peer, indices) = entry.split_once('=').unwrap();
                 let indices = indices.split('/').map(|i| i.parse().unwrap()).collect();
-                (plan.hosts[peer.parse::<usize>().unwrap()].to_string(), indices)
+                (
+                    plan.hosts[peer.parse::<usize>().unwrap()].to_string(),
+                    indices,
+                )
             })
             .collect()
     };
-    plan.hosts.iter().zip(maps).map(|(host, map)| (host.to_string(), peers(map))).collect()
+    plan.hosts
+        .iter()
+        .zip(maps)
+        .map(|(host, map)| (host.to_string(), peers(map)))
+        .collect()
 }
 
 fn expected_maps(plans: &Plans) -> Maps {
     let mut maps = Maps::new();
     for domain in 0..2 {
         for path in plans.0.paths.iter().filter(|p| p.domain == domain) {
-            let own: Vec<_> = plans.0.ports.iter().filter(|p| p.host == path.from).collect();
+            let own: Vec<_> = plans
+                .0
+                .ports
+                .iter()
+                .filter(|p| p.host == path.from)
+                .collect();
             let index = own.iter().position(|p| p.rdma == path.device).unwrap();
-            maps.entry(path.from.to_string()).or_default().entry(path.to.to_string()).or_default().push(index);
+            maps.entry(path.from.to_string())
+                .or_default()
+                .entry(path.to.to_string())
+                .or_default()
+                .push(index);
         }
     }
     maps
@@ -426,8 +593,18 @@ fn renamed(mut plan: Plan, name: &dyn Fn(&HostName) -> HostName) -> Plan {
     let each = |hosts: &mut dyn Iterator<Item = &mut HostName>| hosts.for_each(|h| *h = name(h));
     each(&mut plan.hosts.iter_mut());
     each(&mut plan.ring.iter_mut());
-    each(&mut plan.ports.iter_mut().flat_map(|p| [&mut p.host, &mut p.peer_host]));
-    each(&mut plan.paths.iter_mut().flat_map(|p| [&mut p.from, &mut p.to].into_iter().chain(&mut p.via)));
+    each(
+        &mut plan
+            .ports
+            .iter_mut()
+            .flat_map(|p| [&mut p.host, &mut p.peer_host]),
+    );
+    each(
+        &mut plan
+            .paths
+            .iter_mut()
+            .flat_map(|p| [&mut p.from, &mut p.to].into_iter().chain(&mut p.via)),
+    );
     each(&mut plan.routes.iter_mut().map(|r| &mut r.host));
     each(&mut plan.rules.iter_mut().map(|r| &mut r.host));
     each(&mut plan.markers.iter_mut().map(|m| &mut m.host));
@@ -449,8 +626,11 @@ fn text(text: &Option<impl ToString>) -> Value {
 
 /// The document of an inventory, by the field list of the interface.
 fn document(inventory: &Inventory) -> Value {
-    let ports: serde_json::Map<String, Value> =
-        inventory.ports.iter().map(|p| (p.netdev.to_string(), port_document(p))).collect();
+    let ports: serde_json::Map<String, Value> = inventory
+        .ports
+        .iter()
+        .map(|p| (p.netdev.to_string(), port_document(p)))
+        .collect();
     json!({
         "host": inventory.host.as_str(),
         "ports": ports,
@@ -492,7 +672,10 @@ fn port_document(port: &PortFacts) -> Value {
         }
         Gids::Table(table) => {
             let third = table.iter().find(|e| e.index == 3);
-            set("gid3", json!(third.map_or(Gid::ZERO, |e| e.gid).to_string()));
+            set(
+                "gid3",
+                json!(third.map_or(Gid::ZERO, |e| e.gid).to_string()),
+            );
             set("gid3_netdev", text(&third.and_then(|e| e.netdev.clone())));
             let entry = |e: &GidEntry| json!({"index": e.index, "gid": e.gid.to_string(), "type": e.kind, "netdev": text(&e.netdev)});
             set("gids", table.iter().map(entry).collect());
@@ -548,16 +731,26 @@ impl Fault {
 
     /// Puts the fault into port `at`; `other` is another port, for those that need two.
     fn put(self, recipe: &Recipe, inventories: &mut [Inventory], at: At, other: At) {
-        let (mac, rdma, address) =
-            (recipe.mac(other.0, other.1), recipe.hcas[other.1], recipe.address(other.0, other.1));
+        let (mac, rdma, address) = (
+            recipe.mac(other.0, other.1),
+            recipe.hcas[other.1],
+            recipe.address(other.0, other.1),
+        );
         let own_address = recipe.address(at.0, at.1);
         // Sets a port's only address, and its GIDs to match.
         let set_address = |inventories: &mut [Inventory], at: At, address: Cidr| {
             let port = find(recipe, inventories, at);
             let was = port.ipv4.known().unwrap().clone();
             let own = recipe.address(at.0, at.1);
-            port.ipv4 = Fact::Known(was.into_iter().map(|a| if a == own { address } else { a }).collect());
-            let (from, to) = (Gid::ipv4_mapped(own.address), Gid::ipv4_mapped(address.address));
+            port.ipv4 = Fact::Known(
+                was.into_iter()
+                    .map(|a| if a == own { address } else { a })
+                    .collect(),
+            );
+            let (from, to) = (
+                Gid::ipv4_mapped(own.address),
+                Gid::ipv4_mapped(address.address),
+            );
             each_gid(port, |gid, _| {
                 if *gid == from {
                     *gid = to;
@@ -567,21 +760,45 @@ impl Fault {
         match self {
             Fault::AddressOfAnotherPort => return set_address(inventories, at, address),
             Fault::AddressUnusable => {
-                let unusable = Cidr { address: Ipv4Addr::new(10, 255, 255, 255), prefix: 24 };
+                let unusable = Cidr {
+                    address: Ipv4Addr::new(10, 255, 255, 255),
+                    prefix: 24,
+                };
                 find(recipe, inventories, at).ipv4 = Fact::Known(vec![unusable]);
                 return;
             }
             Fault::AddressElsewhere => {
-                find(recipe, inventories, at).ipv4 = Fact::Known(vec!["192.168.7.1/24".parse().unwrap()]);
+                find(recipe, inventories, at).ipv4 =
+                    Fact::Known(vec!["192.168.7.1/24".parse().unwrap()]);
                 return;
             }
-            Fault::PrefixOfAHost => return set_address(inventories, at, Cidr { prefix: 32, ..own_address }),
+            Fault::PrefixOfAHost => {
+                return set_address(
+                    inventories,
+                    at,
+                    Cidr {
+                        prefix: 32,
+                        ..own_address
+                    },
+                );
+            }
             Fault::PrefixOther => {
                 // A network with another prefix length is another network, whatever its address.
-                return set_address(inventories, at, Cidr { prefix: own_address.prefix - 1, ..own_address });
+                return set_address(
+                    inventories,
+                    at,
+                    Cidr {
+                        prefix: own_address.prefix - 1,
+                        ..own_address
+                    },
+                );
             }
             Fault::AddressesSwappedInDomain | Fault::AddressesSwappedAcrossDomains => {
-                let with = if self == Fault::AddressesSwappedInDomain { at.1 ^ 1 } else { at.1 ^ 2 };
+                let with = if self == Fault::AddressesSwappedInDomain {
+                    at.1 ^ 1
+                } else {
+                    at.1 ^ 2
+                };
                 let (a, b) = (own_address, recipe.address(at.0, with));
                 set_address(inventories, at, b);
                 return set_address(inventories, (at.0, with), a);
@@ -605,8 +822,13 @@ impl Fault {
             }
             _ => {}
         }
-        let pci =
-            inventories[at.0].ports.iter().find(|p| p.netdev == recipe.netdev(at.0, at.1 ^ 1)).unwrap().pci.clone();
+        let pci = inventories[at.0]
+            .ports
+            .iter()
+            .find(|p| p.netdev == recipe.netdev(at.0, at.1 ^ 1))
+            .unwrap()
+            .pci
+            .clone();
         let port = find(recipe, inventories, at);
         let why = || "Operation not permitted (os error 1)".to_owned();
         match self {
@@ -619,7 +841,9 @@ impl Fault {
             Fault::AddressNotObserved => port.ipv4 = Fact::NotObserved(why()),
             Fault::GidOfAnotherAddress => each_gid(port, |gid, _| gid.0[15] ^= 0x40),
             Fault::GidOfAnotherNetdev => {
-                each_gid(port, |_, netdev| *netdev = netdev.as_ref().map(|_| "enp9s9".parse().unwrap()));
+                each_gid(port, |_, netdev| {
+                    *netdev = netdev.as_ref().map(|_| "enp9s9".parse().unwrap())
+                });
             }
             Fault::GidVersionOne => {
                 if let Gids::Table(table) = &mut port.gids {
@@ -638,10 +862,16 @@ impl Fault {
             Fault::RdmaGone => port.rdma = Fact::Known(None),
             Fault::RdmaNotObserved => port.rdma = Fact::NotObserved(why()),
             Fault::RdmaOfAnotherPort => {
-                let rdma = if other.1 == at.1 { recipe.hcas[at.1 ^ 1] } else { rdma };
+                let rdma = if other.1 == at.1 {
+                    recipe.hcas[at.1 ^ 1]
+                } else {
+                    rdma
+                };
                 port.rdma = Fact::Known(Some(rdma.parse().unwrap()));
             }
-            Fault::RdmaNamedOtherwise => port.rdma = Fact::Known(Some("rocep7s0f0".parse().unwrap())),
+            Fault::RdmaNamedOtherwise => {
+                port.rdma = Fact::Known(Some("rocep7s0f0".parse().unwrap()))
+            }
             Fault::PlaceUnknown => {
                 port.pci = Fact::Known(None);
                 // The name tells nothing; the GIDs go with it.
@@ -660,13 +890,19 @@ impl Fault {
 
 fn find<'a>(recipe: &Recipe, inventories: &'a mut [Inventory], at: At) -> &'a mut PortFacts {
     let netdev = recipe.netdev(at.0, at.1);
-    inventories[at.0].ports.iter_mut().find(|p| p.netdev == netdev).unwrap()
+    inventories[at.0]
+        .ports
+        .iter_mut()
+        .find(|p| p.netdev == netdev)
+        .unwrap()
 }
 
 fn each_gid(port: &mut PortFacts, mut change: impl FnMut(&mut Gid, &mut Option<NetdevName>)) {
     match &mut port.gids {
         Gids::IndexThree { gid, netdev } => change(gid, netdev),
-        Gids::Table(table) => table.iter_mut().for_each(|e| change(&mut e.gid, &mut e.netdev)),
+        Gids::Table(table) => table
+            .iter_mut()
+            .for_each(|e| change(&mut e.gid, &mut e.netdev)),
         Gids::NotObserved(_) => {}
     }
 }
@@ -687,8 +923,11 @@ fn names_place(finding: &Finding, host: &HostName, netdev: Option<&NetdevName>) 
 
 /// Ports whose addresses, MACs and names come from pools so small that they meet.
 fn garbage_port() -> impl Strategy<Value = PortFacts> {
-    let address = (0u8..12, select(vec![0u8, 8, 24, 29, 30, 31, 32]))
-        .prop_map(|(last, prefix)| Cidr { address: Ipv4Addr::new(10, 0, 0, last), prefix });
+    let address =
+        (0u8..12, select(vec![0u8, 8, 24, 29, 30, 31, 32])).prop_map(|(last, prefix)| Cidr {
+            address: Ipv4Addr::new(10, 0, 0, last),
+            prefix,
+        });
     let pci = prop_oneof![
         Just(Fact::unmentioned()),
         Just(Fact::Known(None)),
@@ -699,69 +938,103 @@ fn garbage_port() -> impl Strategy<Value = PortFacts> {
             function
         }))),
     ];
-    let netdev = select(vec!["enp1s0f0", "enp1s0f1", "enP2p1s0f0", "enP2p1s0f1", "eth0", "en", "enPps0f99999999"]);
+    let netdev = select(vec![
+        "enp1s0f0",
+        "enp1s0f1",
+        "enP2p1s0f0",
+        "enP2p1s0f1",
+        "eth0",
+        "en",
+        "enPps0f99999999",
+    ]);
     let healthy = prop::bool::weighted(0.9);
-    (netdev, pci, vec(address, 0..4), 0u8..8, 0u8..4, 0u8..6, [healthy, healthy, healthy]).prop_map(
-        |(netdev, pci, addresses, mac, rdma, gid, [up, offload, mtu])| {
-            let netdev: NetdevName = netdev.parse().unwrap();
-            let mapped = addresses.first().map_or(Gid::ZERO, |a| Gid::ipv4_mapped(a.address));
-            PortFacts {
-                rdma: Fact::Known((rdma > 0).then(|| format!("rdma{rdma}").parse().unwrap())),
-                pci,
-                ipv4: Fact::Known(addresses),
-                mac: Mac([2, 0, 0, 0, 0, mac]),
-                mtu: if mtu { 9000 } else { 1500 },
-                state: if up { "up" } else { "" }.into(),
-                gids: match gid {
-                    0 => Gids::NotObserved("no".into()),
-                    1 => Gids::IndexThree { gid: mapped, netdev: None },
-                    _ => Gids::Table(vec![GidEntry {
-                        index: gid,
-                        gid: mapped,
-                        kind: ROCE_V2.into(),
-                        netdev: Some(netdev.clone()),
-                    }]),
-                },
-                tc_offload: Fact::Known(offload),
-                hairpin_num_queues: Fact::Known(None),
-                hairpin_queue_size: Fact::Known(Some(u32::MAX)),
-                hairpin_queue_applied: Applied::Applied,
-                flow_steering_mode: Fact::Known(None),
-                eswitch_mode: Fact::unmentioned(),
-                rdma_state: Fact::unmentioned(),
-                rdma_active_mtu: Fact::unmentioned(),
-                netdev,
-                details: Default::default(),
-            }
-        },
+    (
+        netdev,
+        pci,
+        vec(address, 0..4),
+        0u8..8,
+        0u8..4,
+        0u8..6,
+        [healthy, healthy, healthy],
     )
+        .prop_map(
+            |(netdev, pci, addresses, mac, rdma, gid, [up, offload, mtu])| {
+                let netdev: NetdevName = netdev.parse().unwrap();
+                let mapped = addresses
+                    .first()
+                    .map_or(Gid::ZERO, |a| Gid::ipv4_mapped(a.address));
+                PortFacts {
+                    rdma: Fact::Known((rdma > 0).then(|| format!("rdma{rdma}").parse().unwrap())),
+                    pci,
+                    ipv4: Fact::Known(addresses),
+                    mac: Mac([2, 0, 0, 0, 0, mac]),
+                    mtu: if mtu { 9000 } else { 1500 },
+                    state: if up { "up" } else { "" }.into(),
+                    gids: match gid {
+                        0 => Gids::NotObserved("no".into()),
+                        1 => Gids::IndexThree {
+                            gid: mapped,
+                            netdev: None,
+                        },
+                        _ => Gids::Table(vec![GidEntry {
+                            index: gid,
+                            gid: mapped,
+                            kind: ROCE_V2.into(),
+                            netdev: Some(netdev.clone()),
+                        }]),
+                    },
+                    tc_offload: Fact::Known(offload),
+                    hairpin_num_queues: Fact::Known(None),
+                    hairpin_queue_size: Fact::Known(Some(u32::MAX)),
+                    hairpin_queue_applied: Applied::Applied,
+                    flow_steering_mode: Fact::Known(None),
+                    eswitch_mode: Fact::unmentioned(),
+                    rdma_state: Fact::unmentioned(),
+                    rdma_active_mtu: Fact::unmentioned(),
+                    netdev,
+                    details: Default::default(),
+                }
+            },
+        )
 }
 
 /// Four hosts with a place for every port and healthy settings, every port joined to any other:
 /// self-cables, cables across domains, lollipops, two rings of two, and now and then a ring.
 fn any_cabling() -> impl Strategy<Value = Vec<Inventory>> {
-    (recipe(), Just((0..HOSTS * PORTS).collect::<Vec<_>>()).prop_shuffle(), any::<bool>()).prop_map(
-        |(recipe, ends, within_domains)| {
+    (
+        recipe(),
+        Just((0..HOSTS * PORTS).collect::<Vec<_>>()).prop_shuffle(),
+        any::<bool>(),
+    )
+        .prop_map(|(recipe, ends, within_domains)| {
             let mut inventories = recipe.inventories();
             let ends: Vec<usize> = if within_domains {
                 // Pairs of one domain: only the order of hosts around each is garbage.
-                let of = |domain: usize| ends.iter().copied().filter(move |end| end % PORTS / 2 == domain);
+                let of = |domain: usize| {
+                    ends.iter()
+                        .copied()
+                        .filter(move |end| end % PORTS / 2 == domain)
+                };
                 of(0).chain(of(1)).collect()
             } else {
                 ends
             };
             for (cable, pair) in ends.chunks(2).enumerate() {
                 for (last, end) in (1..).zip(pair) {
-                    let address = Cidr { address: Ipv4Addr::new(10, 0, cable as u8, last), prefix: 24 };
+                    let address = Cidr {
+                        address: Ipv4Addr::new(10, 0, cable as u8, last),
+                        prefix: 24,
+                    };
                     let port = find(&recipe, &mut inventories, (end / PORTS, end % PORTS));
                     port.ipv4 = Fact::Known(vec![address]);
-                    port.gids =
-                        Gids::IndexThree { gid: Gid::ipv4_mapped(address.address), netdev: Some(port.netdev.clone()) };
+                    port.gids = Gids::IndexThree {
+                        gid: Gid::ipv4_mapped(address.address),
+                        netdev: Some(port.netdev.clone()),
+                    };
                 }
             }
             inventories
-        },
-    )
+        })
 }
 
 /// JSON values that a field may meet, right ones for some field among them.
@@ -798,8 +1071,14 @@ fn any_json() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
             vec(inner.clone(), 0..4).prop_map(|items| json!(items)),
-            vec((select(vec!["not_observed", "index", "gid", "x"]), inner), 0..4)
-                .prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            vec(
+                (select(vec!["not_observed", "index", "gid", "x"]), inner),
+                0..4
+            )
+            .prop_map(|entries| entries
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect()),
         ]
     })
 }
@@ -808,10 +1087,15 @@ fn any_json() -> impl Strategy<Value = Value> {
 fn collect_pointers(value: &Value, pointer: String, all: &mut Vec<String>) {
     match value {
         Value::Object(entries) => {
-            entries.iter().for_each(|(key, value)| collect_pointers(value, format!("{pointer}/{key}"), all));
+            entries
+                .iter()
+                .for_each(|(key, value)| collect_pointers(value, format!("{pointer}/{key}"), all));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| collect_pointers(item, format!("{pointer}/{i}"), all));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(i, item)| collect_pointers(item, format!("{pointer}/{i}"), all));
         }
         _ => {}
     }
@@ -1110,7 +1394,10 @@ proptest! {
 /// Bytes that are no document end in an error that names the file, never in a panic.
 #[test]
 fn truncated_and_altered_documents_end_in_an_inventory_or_an_error_with_a_place() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/plans/tp-along-ring/inventory/spark1.json");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/plans/tp-along-ring/inventory/spark1.json"
+    );
     let whole = std::fs::read(path).unwrap();
     let read = |bytes: &[u8]| {
         if let Err(error) = Inventory::from_json("x.json", bytes) {

@@ -18,7 +18,12 @@ fn root() -> PathBuf {
 
 /// Whether a tool can be started; a test that needs one says that it is left out.
 fn installed(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let found = Command::new(tool)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
     if !found {
         eprintln!("left out: {tool} is not installed");
     }
@@ -32,7 +37,11 @@ fn bash(script: &str) -> String {
     std::fs::write(&file, script).unwrap();
     let output = Command::new("bash").arg(&file).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {stderr}\n{script}", output.status);
+    assert!(
+        output.status.success(),
+        "{}: {stderr}\n{script}",
+        output.status
+    );
     assert_eq!(stderr, "");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -40,8 +49,18 @@ fn bash(script: &str) -> String {
 /// The hosts of a case: those that it has an inventory of, by name.
 fn hosts_of(case: &Path) -> Vec<HostName> {
     let files = std::fs::read_dir(case.join("inventory")).unwrap();
-    let mut hosts: Vec<HostName> =
-        files.map(|f| f.unwrap().path().file_stem().unwrap().to_str().unwrap().parse().unwrap()).collect();
+    let mut hosts: Vec<HostName> = files
+        .map(|f| {
+            f.unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .parse()
+                .unwrap()
+        })
+        .collect();
     hosts.sort();
     hosts
 }
@@ -52,10 +71,14 @@ fn planned(case: &Path, opposite_paths: OppositePaths, strategy: RouteStrategy) 
         .iter()
         .map(|host| {
             let path = case.join(format!("inventory/{host}.json"));
-            Inventory::from_json(&path.display().to_string(), &std::fs::read(&path).unwrap()).unwrap()
+            Inventory::from_json(&path.display().to_string(), &std::fs::read(&path).unwrap())
+                .unwrap()
         })
         .collect();
-    let options = Options { opposite_paths, ..Options::default() };
+    let options = Options {
+        opposite_paths,
+        ..Options::default()
+    };
     let (made, ring) = plan(&hosts, &inventories, &options).plan?;
     let choices = Choices {
         opposite_paths,
@@ -72,12 +95,18 @@ fn planned(case: &Path, opposite_paths: OppositePaths, strategy: RouteStrategy) 
 /// four paths.
 fn plans() -> Vec<(String, Plan)> {
     let mut plans = Vec::new();
-    let mut cases: Vec<PathBuf> = std::fs::read_dir(root().join("plans")).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut cases: Vec<PathBuf> = std::fs::read_dir(root().join("plans"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     cases.sort();
     for case in cases.iter().filter(|c| c.join("expected.json").exists()) {
         for strategy in [RouteStrategy::AdjacentGateway, RouteStrategy::ScopeLink] {
             for paths in [OppositePaths::Two, OppositePaths::Four] {
-                let name = format!("{} {strategy:?} {paths:?}", case.file_name().unwrap().to_string_lossy());
+                let name = format!(
+                    "{} {strategy:?} {paths:?}",
+                    case.file_name().unwrap().to_string_lossy()
+                );
                 plans.extend(planned(case, paths, strategy).map(|p| (name, p)));
             }
         }
@@ -118,12 +147,20 @@ fn bash_and_shellcheck_find_no_fault_in_any_script_of_any_case() {
             let file = dir.path().join(&name);
             std::fs::write(&file, &text).unwrap();
             let output = Command::new("bash").arg("-n").arg(&file).output().unwrap();
-            assert!(output.status.success(), "{case} {name}: {}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{case} {name}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             // shellcheck takes a second each. The functions are the same in all: with them once, of
             // the others the tables alone.
             let both = checked.len() < 2;
             let tables = &text[text.find(TABLES).unwrap()..];
-            let text = if both { text.clone() } else { format!("#!/bin/bash\n{}", tables.replace("\nmain ", "\n: ")) };
+            let text = if both {
+                text.clone()
+            } else {
+                format!("#!/bin/bash\n{}", tables.replace("\nmain ", "\n: "))
+            };
             if shellcheck && !checked.contains(&text) {
                 std::fs::write(&file, &text).unwrap();
                 checked.push(text);
@@ -131,12 +168,23 @@ fn bash_and_shellcheck_find_no_fault_in_any_script_of_any_case() {
                 std::fs::remove_file(&file).unwrap();
             }
         }
-        let files: Vec<PathBuf> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        let files: Vec<PathBuf> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
         if !files.is_empty() {
             let mut command = Command::new("shellcheck");
             // SC2317, SC2329: functions of the tables, called by name from what is left out here.
-            let output = command.args(["--norc", "--exclude=SC2317,SC2329"]).args(&files).output().unwrap();
-            assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stdout));
+            let output = command
+                .args(["--norc", "--exclude=SC2317,SC2329"])
+                .args(&files)
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{case}: {}",
+                String::from_utf8_lossy(&output.stdout)
+            );
         }
     }
 }
@@ -207,7 +255,9 @@ fn every_device_with_a_rule_gets_one_clsact_qdisc() {
             wanted.dedup();
             let text = mesh_up(&plan, &share);
             let tables = text[text.find(TABLES).unwrap()..].replace("\nmain ", "\n: ");
-            let read = bash(&format!("{tables}\nshow() {{ printf '%s\\n' \"$@\"; }}\nclsacts show\n"));
+            let read = bash(&format!(
+                "{tables}\nshow() {{ printf '%s\\n' \"$@\"; }}\nclsacts show\n"
+            ));
             let mut read: Vec<&str> = read.lines().collect();
             read.sort();
             assert_eq!(read, wanted, "{case} {host}");
@@ -220,7 +270,10 @@ fn up_makes_rules_then_markers_then_routes_and_down_the_reverse() {
     let (_, plan) = plans().remove(0);
     let share = plan.for_host(plan.hosts[0].as_str()).unwrap();
     let order = |text: &str, steps: &[&str]| {
-        let places: Vec<usize> = steps.iter().map(|s| text.find(&format!("\n    {s}\n")).unwrap()).collect();
+        let places: Vec<usize> = steps
+            .iter()
+            .map(|s| text.find(&format!("\n    {s}\n")).unwrap())
+            .collect();
         assert!(places.is_sorted(), "{steps:?} at {places:?}");
     };
     order(
@@ -279,11 +332,20 @@ fn a_script() -> String {
 /// `lines`, one a row, each `LABEL: what is wanted after it`.
 #[track_caller]
 fn assert_answers(answers: &str, wanted: &[(&str, &str)]) {
-    let answers: Vec<(&str, &str)> = answers.lines().map(|l| l.split_once(": ").unwrap()).collect();
+    let answers: Vec<(&str, &str)> = answers
+        .lines()
+        .map(|l| l.split_once(": ").unwrap())
+        .collect();
     let labels: Vec<&str> = answers.iter().map(|(label, _)| *label).collect();
-    assert_eq!(labels, wanted.iter().map(|(label, _)| *label).collect::<Vec<_>>());
+    assert_eq!(
+        labels,
+        wanted.iter().map(|(label, _)| *label).collect::<Vec<_>>()
+    );
     for ((label, answer), (_, wanted)) in answers.iter().zip(wanted) {
-        assert!(answer.starts_with(wanted), "{label}: {answer}, {wanted} wanted");
+        assert!(
+            answer.starts_with(wanted),
+            "{label}: {answer}, {wanted} wanted"
+        );
     }
 }
 
@@ -322,21 +384,48 @@ fn a_rule_counts_as_present_only_when_everything_of_it_is_right() {
             ("filters 49156", "stale []"), // actions in another order
             ("filters 49157", "stale []"), // mirror in place of redirect
             ("filters 49158", "stale []"), // another MAC
-            ("filters 49159", "absent [filter protocol [2048] pref 49159 flower chain 0 handle 0x1 "),
-            ("filters 49160", "absent [filter protocol [34997] pref 49160 flower chain 0 handle 0x7 "),
-            ("filters 49161", "absent [filter protocol [34997] pref 49161 matchall chain 0 handle 0x1 "),
+            (
+                "filters 49159",
+                "absent [filter protocol [2048] pref 49159 flower chain 0 handle 0x1 ",
+            ),
+            (
+                "filters 49160",
+                "absent [filter protocol [34997] pref 49160 flower chain 0 handle 0x7 ",
+            ),
+            (
+                "filters 49161",
+                "absent [filter protocol [34997] pref 49161 matchall chain 0 handle 0x1 ",
+            ),
             ("filters 49162", "absent []"), // in another chain
             ("filters 49163", "stale []"),  // one key more
             ("filters 49164", "stale []"),  // an action cookie
-            ("filters 49165", "absent [filter protocol [2048] pref 49165 u32 chain 0 fh 800:"),
-            ("filters 49166", "stale [filter protocol [34997] pref 49166 flower chain 0 handle 0x8 "),
+            (
+                "filters 49165",
+                "absent [filter protocol [2048] pref 49165 u32 chain 0 fh 800:",
+            ),
+            (
+                "filters 49166",
+                "stale [filter protocol [34997] pref 49166 flower chain 0 handle 0x8 ",
+            ),
             ("filters 49167", "stale []"), // the target is gone
             ("filters 49168", "absent []"),
             ("filters 49152 02:ca:fe:03:00:02", "stale []"),
-            ("filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:02", "stale []"),
-            ("filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0801", "stale []"),
-            ("filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0800 02:ca:fe:01:01:02", "stale []"),
-            ("filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0800 02:ca:fe:01:01:01 enp1s0f1np", "stale []"),
+            (
+                "filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:02",
+                "stale []",
+            ),
+            (
+                "filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0801",
+                "stale []",
+            ),
+            (
+                "filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0800 02:ca:fe:01:01:02",
+                "stale []",
+            ),
+            (
+                "filters 49152 02:ca:fe:03:00:01 02:ca:fe:00:00:01 0x0800 02:ca:fe:01:01:01 enp1s0f1np",
+                "stale []",
+            ),
             ("filters-none 49152", "absent []"),
         ],
     );
@@ -375,13 +464,19 @@ fn a_route_counts_as_present_only_when_everything_of_it_is_right() {
             ("route-none ", "absent []"),
             ("route-right ", "right []"),
             ("route-todays 3", "adopt []"),
-            ("route-other-gateway ", "absent [route 10.10.1.11 via 10.10.0.12 dev enp1s0f0np0 proto 141"),
+            (
+                "route-other-gateway ",
+                "absent [route 10.10.1.11 via 10.10.0.12 dev enp1s0f0np0 proto 141",
+            ),
             ("route-other-source ", "absent [route"),
             ("route-onlink ", "absent [route"),
             ("route-mtu ", "absent [route"),
             ("route-metric ", "absent [route"),
             ("route-tos ", "absent [route"),
-            ("route-blackhole ", "absent [route 10.10.1.11 proto 3 scope 0 (of type 6)]"),
+            (
+                "route-blackhole ",
+                "absent [route 10.10.1.11 proto 3 scope 0 (of type 6)]",
+            ),
             ("route-multipath ", "absent [route"),
             ("route-scope-link ", "absent [route"),
             ("route-two ", "right [route 10.10.1.11 via 10.10.0.12"),
@@ -428,13 +523,25 @@ fn qdiscs_neighbours_links_and_addresses_are_read_as_they_are() {
         &[
             ("qdisc-none", "absent []"),
             ("qdisc-clsact", "right []"),
-            ("qdisc-ingress", "absent [qdisc ingress ffff: parent ffff:fff1"),
-            ("qdisc-shared-block", "absent [qdisc clsact ffff: parent ffff:fff1 ingress_block 5]"),
+            (
+                "qdisc-ingress",
+                "absent [qdisc ingress ffff: parent ffff:fff1",
+            ),
+            (
+                "qdisc-shared-block",
+                "absent [qdisc clsact ffff: parent ffff:fff1 ingress_block 5]",
+            ),
             ("neighbour-none", "absent []"),
             ("neighbour-right", "right []"),
             ("neighbour-right-with-protocol", "right []"),
-            ("neighbour-other-mac", "absent [neighbour 10.10.1.11 lladdr 02:ca:fe:03:00:01 PERMANENT]"),
-            ("neighbour-noarp", "absent [neighbour 10.10.1.11 lladdr 02:ca:fe:01:01:01 NOARP]"),
+            (
+                "neighbour-other-mac",
+                "absent [neighbour 10.10.1.11 lladdr 02:ca:fe:03:00:01 PERMANENT]",
+            ),
+            (
+                "neighbour-noarp",
+                "absent [neighbour 10.10.1.11 lladdr 02:ca:fe:01:01:01 NOARP]",
+            ),
             ("neighbour-learnt", "absent []"),
             ("link-up", "yes 9000 []"),
             ("link-down", "no 1500 []"),
@@ -468,5 +575,8 @@ fn a_command_that_fails_is_not_taken_for_an_empty_answer() {
         "#,
     );
     assert_eq!(answers.lines().count(), 7);
-    assert!(answers.lines().all(|l| l.ends_with(": not read")), "{answers}");
+    assert!(
+        answers.lines().all(|l| l.ends_with(": not read")),
+        "{answers}"
+    );
 }

@@ -21,7 +21,11 @@ pub(super) fn all() -> Fact<Vec<Marker>> {
 }
 
 fn marker(process: Process) -> Option<Marker> {
-    let unit = process.unit().ok().flatten().filter(|unit| unit.starts_with(UNIT));
+    let unit = process
+        .unit()
+        .ok()
+        .flatten()
+        .filter(|unit| unit.starts_with(UNIT));
     let arguments = process.arguments();
     let started_like_one = arguments.as_deref().ok().and_then(device_argument);
     if unit.is_none() && started_like_one.is_none() {
@@ -36,7 +40,9 @@ fn marker(process: Process) -> Option<Marker> {
         unit: unit.map(|unit| unit.as_str().into()),
         pid: process.0,
         started_seconds: process.started().ok()?,
-        command_line: arguments.map(|arguments| Text::from_bytes(&arguments.join(&b' '))).into(),
+        command_line: arguments
+            .map(|arguments| Text::from_bytes(&arguments.join(&b' ')))
+            .into(),
     })
 }
 
@@ -60,11 +66,17 @@ fn instance(unit: &str) -> Option<String> {
 /// program by its verb.
 fn device_argument(arguments: &[Vec<u8>]) -> Option<Option<String>> {
     let is = |argument: &Vec<u8>, option: &str| {
-        argument.strip_prefix(option.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'=')
+        argument
+            .strip_prefix(option.as_bytes())
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'=')
     };
     let program = arguments.first()?.rsplit(|b| *b == b'/').next();
-    let ours = program == Some(b"hairpin-mesh") && arguments.get(1).is_some_and(|verb| verb == b"marker");
-    let todays = arguments.iter().skip(1).any(|a| is(a, "--replacement-ethertype"));
+    let ours =
+        program == Some(b"hairpin-mesh") && arguments.get(1).is_some_and(|verb| verb == b"marker");
+    let todays = arguments
+        .iter()
+        .skip(1)
+        .any(|a| is(a, "--replacement-ethertype"));
     if !ours && !todays {
         return None;
     }
@@ -81,13 +93,21 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> Vec<Vec<u8>> {
-        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+        line.split(' ')
+            .map(|word| word.as_bytes().to_vec())
+            .collect()
     }
 
     #[test]
     fn the_device_of_a_unit_is_its_instance_unescaped() {
-        assert_eq!(instance("dsv41-mesh-marker@rocep1s0f0.service").as_deref(), Some("rocep1s0f0"));
-        assert_eq!(instance("dsv41-mesh-marker@mlx5\\x2d0.service").as_deref(), Some("mlx5-0"));
+        assert_eq!(
+            instance("dsv41-mesh-marker@rocep1s0f0.service").as_deref(),
+            Some("rocep1s0f0")
+        );
+        assert_eq!(
+            instance("dsv41-mesh-marker@mlx5\\x2d0.service").as_deref(),
+            Some("mlx5-0")
+        );
         assert_eq!(instance("dsv41-mesh-marker@a\\xZZ.service"), None);
         assert_eq!(instance("dsv41-mesh-marker@a\\x2.service"), None);
         assert_eq!(instance("dsv41-mesh.service"), None);
@@ -96,19 +116,36 @@ mod tests {
     #[test]
     fn the_program_of_today_is_known_by_its_arguments() {
         let today = "/opt/x/mark --device rocep1s0f0 --source-port 65535 --replacement-ethertype 0x88b5 --attach";
-        assert_eq!(device_argument(&words(today)), Some(Some("rocep1s0f0".into())));
+        assert_eq!(
+            device_argument(&words(today)),
+            Some(Some("rocep1s0f0".into()))
+        );
         let equals = "mark --replacement-ethertype=0x88b5 --device=rocep1s0f1";
-        assert_eq!(device_argument(&words(equals)), Some(Some("rocep1s0f1".into())));
+        assert_eq!(
+            device_argument(&words(equals)),
+            Some(Some("rocep1s0f1".into()))
+        );
         let ours = "/opt/dsv41-mesh/bin/hairpin-mesh marker --device rocep1s0f0";
-        assert_eq!(device_argument(&words(ours)), Some(Some("rocep1s0f0".into())));
+        assert_eq!(
+            device_argument(&words(ours)),
+            Some(Some("rocep1s0f0".into()))
+        );
     }
 
     #[test]
     fn other_programs_are_no_markers() {
-        for line in ["hairpin-mesh inventory --device rocep1s0f0", "ib_write_lat --device x", "sh -c --device"] {
+        for line in [
+            "hairpin-mesh inventory --device rocep1s0f0",
+            "ib_write_lat --device x",
+            "sh -c --device",
+        ] {
             assert_eq!(device_argument(&words(line)), None, "{line}");
         }
-        let shell = [b"sh".to_vec(), b"-c".to_vec(), b"mark --replacement-ethertype 0x88b5".to_vec()];
+        let shell = [
+            b"sh".to_vec(),
+            b"-c".to_vec(),
+            b"mark --replacement-ethertype 0x88b5".to_vec(),
+        ];
         assert_eq!(device_argument(&shell), None);
         assert_eq!(device_argument(&[]), None);
     }

@@ -68,14 +68,26 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
     let tables = Tables::read(&mut sources, &mut left_out);
 
     let routes = tables.routes.clone();
-    let node = NodeFacts { routes, ..node::facts() };
+    let node = NodeFacts {
+        routes,
+        ..node::facts()
+    };
     let mut ports: Vec<crate::facts::PortFacts> = Vec::new();
     for device in devices(&options.devices, &mut sources, &mut left_out) {
         for facts in port::facts(&device, &node, &tables, &mut sources, &mut left_out) {
             if ports.iter().any(|port| port.netdev == facts.netdev) {
-                left_out.add(&device.name, format!("is a second RDMA device on {}", facts.netdev));
+                left_out.add(
+                    &device.name,
+                    format!("is a second RDMA device on {}", facts.netdev),
+                );
             } else if ports.len() == crate::facts::MOST_PORTS {
-                left_out.add(&device.name, format!("is beyond the {} ports of an inventory", crate::facts::MOST_PORTS));
+                left_out.add(
+                    &device.name,
+                    format!(
+                        "is beyond the {} ports of an inventory",
+                        crate::facts::MOST_PORTS
+                    ),
+                );
             } else {
                 ports.push(facts);
             }
@@ -92,17 +104,28 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
 
 /// The name that `uname -n` gives: whole, or up to its first dot when it is not one as a whole.
 fn own_name() -> Result<HostName, Error> {
-    let name = sysfs::text("/proc/sys/kernel/hostname").map_err(|e| Error::HostName(e.to_string()))?;
+    let name =
+        sysfs::text("/proc/sys/kernel/hostname").map_err(|e| Error::HostName(e.to_string()))?;
     let short = name.as_str().split('.').next().unwrap_or_default();
-    name.as_str().parse().or_else(|_| short.parse()).map_err(|e| Error::HostName(format!("{e}")))
+    name.as_str()
+        .parse()
+        .or_else(|_| short.parse())
+        .map_err(|e| Error::HostName(format!("{e}")))
 }
 
 /// The device of the default route: of several, the one with the lowest metric.
 fn management_netdev(routes: &[Route]) -> Option<NetdevName> {
-    let default = Cidr { address: std::net::Ipv4Addr::UNSPECIFIED, prefix: 0 };
+    let default = Cidr {
+        address: std::net::Ipv4Addr::UNSPECIFIED,
+        prefix: 0,
+    };
     routes
         .iter()
-        .filter(|route| route.table == TABLE_MAIN && route.destination == default && route.kind.as_str() == "unicast")
+        .filter(|route| {
+            route.table == TABLE_MAIN
+                && route.destination == default
+                && route.kind.as_str() == "unicast"
+        })
         .filter(|route| route.dev.is_some())
         .min_by_key(|route| route.metric)
         .and_then(|route| route.dev.clone())
@@ -117,7 +140,10 @@ impl LeftOuts {
         let text = |value: &dyn Display| Text::from(value.to_string().as_str());
         // A bound like that of every list; a document with this many holes says enough.
         if self.0.len() < MOST_ROWS {
-            self.0.push(LeftOut { what: text(&what), why: text(&why) });
+            self.0.push(LeftOut {
+                what: text(&what),
+                why: text(&why),
+            });
         }
     }
 
@@ -127,7 +153,13 @@ impl LeftOuts {
             self.add(what, why);
         }
         if listing.left_out.len() > MOST_REASONS {
-            self.add(what, format!("{} more could not be read", listing.left_out.len() - MOST_REASONS));
+            self.add(
+                what,
+                format!(
+                    "{} more could not be read",
+                    listing.left_out.len() - MOST_REASONS
+                ),
+            );
         }
         self.cut(what, listing.rows)
     }
@@ -135,7 +167,10 @@ impl LeftOuts {
     /// No more rows than a document takes, with a word when there were more.
     fn cut<T>(&mut self, what: impl Display, mut rows: Vec<T>) -> Vec<T> {
         if rows.len() > MOST_ROWS {
-            self.add(what, format!("the first {MOST_ROWS} of {} are shown", rows.len()));
+            self.add(
+                what,
+                format!("the first {MOST_ROWS} of {} are shown", rows.len()),
+            );
             rows.truncate(MOST_ROWS);
         }
         rows
@@ -188,15 +223,18 @@ struct Tables {
 
 impl Tables {
     fn read(sources: &mut Sources, left_out: &mut LeftOuts) -> Tables {
-        let links = ask(&mut sources.route, "links", Rtnetlink::links).map(|list| left_out.rows("links", list));
+        let links = ask(&mut sources.route, "links", Rtnetlink::links)
+            .map(|list| left_out.rows("links", list));
         let names = links.known().map_or(&[][..], Vec::as_slice);
         Tables {
             addresses: ask(&mut sources.route, "addresses", Rtnetlink::addresses)
                 .map(|list| left_out.rows("addresses", list)),
-            routes: ask(&mut sources.route, "routes", |s| s.routes(names)).map(|list| left_out.rows("routes", list)),
+            routes: ask(&mut sources.route, "routes", |s| s.routes(names))
+                .map(|list| left_out.rows("routes", list)),
             neighbours: ask(&mut sources.route, "neighbours", Rtnetlink::neighbours)
                 .map(|list| left_out.rows("neighbours", list)),
-            qdiscs: ask(&mut sources.route, "qdiscs", Rtnetlink::qdiscs).map(|list| left_out.rows("qdiscs", list)),
+            qdiscs: ask(&mut sources.route, "qdiscs", Rtnetlink::qdiscs)
+                .map(|list| left_out.rows("qdiscs", list)),
             rdma_devices: ask(&mut sources.nldev, "RDMA devices", Nldev::devices),
             links,
         }
@@ -213,23 +251,40 @@ struct FabricDevice {
 impl FabricDevice {
     fn of(name: &RdmaName) -> FabricDevice {
         let at = |file: &str| sysfs::below("/sys/class/infiniband", &[name.as_str(), file]);
-        let function = sysfs::link_name(at("device/subsystem")).ok().zip(sysfs::link_name(at("device")).ok());
-        FabricDevice { name: name.clone(), function }
+        let function = sysfs::link_name(at("device/subsystem"))
+            .ok()
+            .zip(sysfs::link_name(at("device")).ok());
+        FabricDevice {
+            name: name.clone(),
+            function,
+        }
     }
 
     /// A file below the device's own directory in sysfs.
     fn sysfs(&self, parts: &[&str]) -> std::path::PathBuf {
-        sysfs::below("/sys/class/infiniband", &[&[self.name.as_str()], parts].concat())
+        sysfs::below(
+            "/sys/class/infiniband",
+            &[&[self.name.as_str()], parts].concat(),
+        )
     }
 }
 
 /// The devices that were asked for, or those of the fabric's NIC by rising PCI address.
-fn devices(wanted: &[RdmaName], sources: &mut Sources, left_out: &mut LeftOuts) -> Vec<FabricDevice> {
+fn devices(
+    wanted: &[RdmaName],
+    sources: &mut Sources,
+    left_out: &mut LeftOuts,
+) -> Vec<FabricDevice> {
     let present: Vec<RdmaName> = match sysfs::names("/sys/class/infiniband") {
         Ok(names) => names,
         Err(error) => {
             // Without RDMA modules there is no such directory, and RDMA netlink says so too.
-            let also = sources.nldev.as_ref().err().map(|e| format!("; {e}")).unwrap_or_default();
+            let also = sources
+                .nldev
+                .as_ref()
+                .err()
+                .map(|e| format!("; {e}"))
+                .unwrap_or_default();
             left_out.add("RDMA devices", format!("{error}{also}"));
             Vec::new()
         }
@@ -263,10 +318,16 @@ fn devices(wanted: &[RdmaName], sources: &mut Sources, left_out: &mut LeftOuts) 
         }
     }
     if devices.is_empty() {
-        left_out.add("fabric functions", format!("there is no RDMA device with driver {FABRIC_DRIVER}"));
+        left_out.add(
+            "fabric functions",
+            format!("there is no RDMA device with driver {FABRIC_DRIVER}"),
+        );
     }
     devices.sort_by_key(|device| {
-        let pci = device.function.as_ref().and_then(|(_, name)| name.as_str().parse::<crate::names::PciAddress>().ok());
+        let pci = device
+            .function
+            .as_ref()
+            .and_then(|(_, name)| name.as_str().parse::<crate::names::PciAddress>().ok());
         (pci.is_none(), pci, device.name.clone())
     });
     devices
@@ -309,7 +370,10 @@ mod tests {
     #[test]
     fn a_list_that_is_cut_says_so() {
         let mut left_out = LeftOuts::default();
-        let listing = Listing { rows: vec![0u8; MOST_ROWS + 1], left_out: vec!["odd".into(); MOST_REASONS + 2] };
+        let listing = Listing {
+            rows: vec![0u8; MOST_ROWS + 1],
+            left_out: vec!["odd".into(); MOST_REASONS + 2],
+        };
         assert_eq!(left_out.rows("routes", listing).len(), MOST_ROWS);
         let said: Vec<&str> = left_out.0.iter().map(|l| l.why.as_str()).collect();
         assert_eq!(said.len(), MOST_REASONS + 2);

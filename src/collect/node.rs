@@ -8,7 +8,9 @@ use crate::names::Text;
 /// All but the routes, which the caller has.
 pub(super) fn facts() -> NodeFacts {
     NodeFacts {
-        program: Fact::Known(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into()),
+        program: Fact::Known(
+            concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into(),
+        ),
         collected_at: std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map(|since| since.as_secs())
@@ -22,7 +24,9 @@ pub(super) fn facts() -> NodeFacts {
         },
         boot_id: sysfs::text("/proc/sys/kernel/random/boot_id").into(),
         boot_time: from_table("/proc/stat", boot_time),
-        kernel_handover: from_table("/proc/cmdline", |line| Some(word_of_command_line(line, "kho="))),
+        kernel_handover: from_table("/proc/cmdline", |line| {
+            Some(word_of_command_line(line, "kho="))
+        }),
         machine: Machine {
             product: sysfs::text("/sys/class/dmi/id/product_name").into(),
             bios_version: sysfs::text("/sys/class/dmi/id/bios_version").into(),
@@ -35,7 +39,9 @@ pub(super) fn facts() -> NodeFacts {
             arp_ignore: device_sysctl("all", "arp_ignore"),
             arp_announce: device_sysctl("all", "arp_announce"),
         },
-        ip_forwarded_datagrams: from_table("/proc/net/snmp", |table| snmp(table, "Ip", "ForwDatagrams")),
+        ip_forwarded_datagrams: from_table("/proc/net/snmp", |table| {
+            snmp(table, "Ip", "ForwDatagrams")
+        }),
         routes: Fact::unmentioned(),
         markers: marker::all(),
     }
@@ -48,22 +54,32 @@ pub(super) fn device_sysctl(device: &str, setting: &str) -> Fact<u32> {
 
 fn from_table<T>(path: &str, read: impl FnOnce(&str) -> Option<T>) -> Fact<T> {
     match sysfs::table(path) {
-        Ok(table) => read(&table).ok_or_else(|| format!("{path}: does not have it")).into(),
+        Ok(table) => read(&table)
+            .ok_or_else(|| format!("{path}: does not have it"))
+            .into(),
         Err(error) => Fact::because(error),
     }
 }
 
 fn boot_time(stat: &str) -> Option<u64> {
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+    stat.lines()
+        .find_map(|line| line.strip_prefix("btime "))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn word_of_command_line(line: &str, start: &str) -> Option<Text> {
-    line.split_ascii_whitespace().find(|word| word.starts_with(start)).map(Text::from)
+    line.split_ascii_whitespace()
+        .find(|word| word.starts_with(start))
+        .map(Text::from)
 }
 
 fn memory(meminfo: &str) -> Option<Memory> {
     let kb = |name: &str| -> Option<u64> {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let line = meminfo
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.split_ascii_whitespace().next()?.parse().ok()
     };
     Some(Memory {
@@ -76,7 +92,9 @@ fn memory(meminfo: &str) -> Option<Memory> {
 
 /// `/proc/net/snmp` has two lines for each protocol: names, then values in the same order.
 fn snmp(table: &str, protocol: &str, name: &str) -> Option<u64> {
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
+    let mut lines = table
+        .lines()
+        .filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
     let (names, values) = (lines.next()?, lines.next()?);
     let position = names.split_ascii_whitespace().position(|n| n == name)?;
     values.split_ascii_whitespace().nth(position)?.parse().ok()
@@ -97,9 +115,14 @@ mod tests {
 
     #[test]
     fn cma_of_a_kernel_without_it_is_none_not_zero() {
-        let with =
-            memory("MemTotal: 100 kB\nMemAvailable: 50 kB\nCmaTotal:       0 kB\nCmaFree:   940604 kB\n").unwrap();
-        assert_eq!((with.cma_total_kb, with.cma_free_kb), (Some(0), Some(940_604)));
+        let with = memory(
+            "MemTotal: 100 kB\nMemAvailable: 50 kB\nCmaTotal:       0 kB\nCmaFree:   940604 kB\n",
+        )
+        .unwrap();
+        assert_eq!(
+            (with.cma_total_kb, with.cma_free_kb),
+            (Some(0), Some(940_604))
+        );
         let without = memory("MemTotal: 100 kB\nMemAvailable: 50 kB\n").unwrap();
         assert_eq!((without.cma_total_kb, without.cma_free_kb), (None, None));
         assert_eq!(memory("MemFree: 1 kB\n"), None);
@@ -107,8 +130,14 @@ mod tests {
 
     #[test]
     fn boot_time_and_command_line_words_are_found() {
-        assert_eq!(boot_time("cpu 1 2\nbtime 1764000000\nprocesses 1\n"), Some(1_764_000_000));
-        assert_eq!(word_of_command_line("quiet kho=off ro", "kho="), Some("kho=off".into()));
+        assert_eq!(
+            boot_time("cpu 1 2\nbtime 1764000000\nprocesses 1\n"),
+            Some(1_764_000_000)
+        );
+        assert_eq!(
+            word_of_command_line("quiet kho=off ro", "kho="),
+            Some("kho=off".into())
+        );
         assert_eq!(word_of_command_line("quiet ro", "kho="), None);
     }
 }

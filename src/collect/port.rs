@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::collect::{FabricDevice, LeftOuts, Sources, Tables, ask, node, record};
 use crate::facts::{
-    Applied, Counters, Fact, GidEntry, Gids, HairpinRecord, NodeFacts, Pcie, PortDetails, PortFacts, PortSysctls,
-    QueuePair, Side, applied,
+    Applied, Counters, Fact, GidEntry, Gids, HairpinRecord, NodeFacts, Pcie, PortDetails,
+    PortFacts, PortSysctls, QueuePair, Side, applied,
 };
 use crate::kernel::devlink::{self, Devlink, Handle, Mode, Param, ParamValue};
 use crate::kernel::ethtool::HW_TC_OFFLOAD;
@@ -30,14 +30,19 @@ pub(super) fn facts(
     sources: &mut Sources,
     left_out: &mut LeftOuts,
 ) -> Vec<PortFacts> {
-    let known = tables.rdma_devices.as_ref().map(|all| all.iter().find(|d| d.name == device.name).cloned());
+    let known = tables
+        .rdma_devices
+        .as_ref()
+        .map(|all| all.iter().find(|d| d.name == device.name).cloned());
     let known = match known {
         Fact::Known(Some(known)) => Fact::Known(known),
         Fact::Known(None) => Fact::because("RDMA netlink does not list the device"),
         Fact::NotObserved(why) => Fact::NotObserved(why),
     };
     let ports = match &known {
-        Fact::Known(known) => ask(&mut sources.nldev, "RDMA ports", |nldev| nldev.ports(known.index)),
+        Fact::Known(known) => ask(&mut sources.nldev, "RDMA ports", |nldev| {
+            nldev.ports(known.index)
+        }),
         Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
     };
     let numbers: Vec<u32> = match sysfs::names(device.sysfs(&["ports"])) {
@@ -50,12 +55,17 @@ pub(super) fn facts(
     let mut all = Vec::new();
     for number in numbers {
         let what = format!("{}/{number}", device.name);
-        let port = ports.known().and_then(|ports| ports.iter().find(|port| port.number == number));
+        let port = ports
+            .known()
+            .and_then(|ports| ports.iter().find(|port| port.number == number));
         let link_layer = sysfs::text(device.sysfs(&["ports", &number.to_string(), "link_layer"]));
         match link_layer {
             Ok(layer) if layer.as_str() == "Ethernet" => {}
             Ok(layer) => {
-                left_out.add(&what, format!("is not an Ethernet port (its link layer is {layer})"));
+                left_out.add(
+                    &what,
+                    format!("is not an Ethernet port (its link layer is {layer})"),
+                );
                 continue;
             }
             Err(error) => {
@@ -70,13 +80,25 @@ pub(super) fn facts(
                 continue;
             }
         };
-        let (Some(mac), Some(mtu)) = (link.mac.filter(|_| link.ethernet), link.mtu.filter(|mtu| *mtu <= LARGEST_MTU))
-        else {
+        let (Some(mac), Some(mtu)) = (
+            link.mac.filter(|_| link.ethernet),
+            link.mtu.filter(|mtu| *mtu <= LARGEST_MTU),
+        ) else {
             left_out.add(&what, format!("{} has no Ethernet MAC and MTU", link.name));
             continue;
         };
         let function = device.function.clone().or_else(|| link.parent.clone());
-        let subject = Subject { device, known: &known, number, link: &link, mac, mtu, function, node, tables };
+        let subject = Subject {
+            device,
+            known: &known,
+            number,
+            link: &link,
+            mac,
+            mtu,
+            function,
+            node,
+            tables,
+        };
         all.push(subject.facts(port, sources, left_out));
     }
     all
@@ -89,19 +111,32 @@ fn link(device: &FabricDevice, port: Option<&rdma::Port>, tables: &Tables) -> Re
         Fact::NotObserved(why) => return Err(why.clone()),
     };
     if let Some((index, name)) = port.and_then(|port| port.netdev.as_ref()) {
-        let found = links.iter().find(|link| link.index == *index && link.name == *name);
-        return found.cloned().ok_or_else(|| format!("its network device {name} is not in this network namespace"));
+        let found = links
+            .iter()
+            .find(|link| link.index == *index && link.name == *name);
+        return found
+            .cloned()
+            .ok_or_else(|| format!("its network device {name} is not in this network namespace"));
     }
-    let names: Vec<NetdevName> = sysfs::names(device.sysfs(&["device", "net"]))
-        .map_err(|error| format!("no network device is known: RDMA netlink has none, and {error}"))?;
+    let names: Vec<NetdevName> =
+        sysfs::names(device.sysfs(&["device", "net"])).map_err(|error| {
+            format!("no network device is known: RDMA netlink has none, and {error}")
+        })?;
     let [name] = names.as_slice() else {
-        return Err(format!("its function has {} network devices, and RDMA netlink names none", names.len()));
+        return Err(format!(
+            "its function has {} network devices, and RDMA netlink names none",
+            names.len()
+        ));
     };
     // sysfs may show another network namespace: the index must agree.
-    let index: u32 =
-        sysfs::value(device.sysfs(&["device", "net", name.as_str(), "ifindex"])).map_err(|e| e.to_string())?;
-    let found = links.iter().find(|link| link.index == index && link.name == *name);
-    found.cloned().ok_or_else(|| format!("its network device {name} is not in this network namespace"))
+    let index: u32 = sysfs::value(device.sysfs(&["device", "net", name.as_str(), "ifindex"]))
+        .map_err(|e| e.to_string())?;
+    let found = links
+        .iter()
+        .find(|link| link.index == index && link.name == *name);
+    found
+        .cloned()
+        .ok_or_else(|| format!("its network device {name} is not in this network namespace"))
 }
 
 /// A port, and what is needed to ask about it.
@@ -119,7 +154,12 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    fn facts(&self, port: Option<&rdma::Port>, sources: &mut Sources, left_out: &mut LeftOuts) -> PortFacts {
+    fn facts(
+        &self,
+        port: Option<&rdma::Port>,
+        sources: &mut Sources,
+        left_out: &mut LeftOuts,
+    ) -> PortFacts {
         let link = self.link;
         let pci = self
             .function
@@ -128,7 +168,9 @@ impl Subject<'_> {
             .map(|(_, name)| name.as_str().parse::<PciAddress>())
             .transpose();
         let pci: Fact<Option<PciAddress>> = pci.into();
-        let feature = ask(&mut sources.ethtool, "ethtool features", |e| e.feature(&link.name, HW_TC_OFFLOAD));
+        let feature = ask(&mut sources.ethtool, "ethtool features", |e| {
+            e.feature(&link.name, HW_TC_OFFLOAD)
+        });
         let driver = self.driver(&pci, sources);
         let active_mtu = self.active_mtu(sources);
         PortFacts {
@@ -138,8 +180,15 @@ impl Subject<'_> {
                 .tables
                 .addresses
                 .as_ref()
-                .map(|all| all.iter().filter(|(index, _)| *index == link.index).map(|(_, cidr)| *cidr).collect())
-                .map(|rows: Vec<_>| self.cut(left_out, "addresses", rows, crate::facts::MOST_ADDRESSES)),
+                .map(|all| {
+                    all.iter()
+                        .filter(|(index, _)| *index == link.index)
+                        .map(|(_, cidr)| *cidr)
+                        .collect()
+                })
+                .map(|rows: Vec<_>| {
+                    self.cut(left_out, "addresses", rows, crate::facts::MOST_ADDRESSES)
+                }),
             mac: self.mac,
             mtu: self.mtu,
             state: link.state.clone().unwrap_or_else(|| "unknown".into()),
@@ -154,7 +203,9 @@ impl Subject<'_> {
             ),
             flow_steering_mode: driver.word(devlink::FLOW_STEERING_MODE),
             eswitch_mode: driver.eswitch_mode.clone(),
-            rdma_state: self.port_word("state", port.and_then(|p| p.state.clone())).map(|t| t.as_str().to_owned()),
+            rdma_state: self
+                .port_word("state", port.and_then(|p| p.state.clone()))
+                .map(|t| t.as_str().to_owned()),
             rdma_active_mtu: active_mtu,
             details: PortDetails {
                 ifindex: Fact::Known(link.index),
@@ -165,16 +216,24 @@ impl Subject<'_> {
                 driver_version: self.driver_version(),
                 firmware: self.firmware(),
                 node_guid: match self.known {
-                    Fact::Known(known) => known.node_guid.clone().ok_or("RDMA netlink does not give it").into(),
+                    Fact::Known(known) => known
+                        .node_guid
+                        .clone()
+                        .ok_or("RDMA netlink does not give it")
+                        .into(),
                     Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
                 },
                 tc_offload_fixed: feature.map(|feature| feature.fixed),
-                devlink: driver.handle.as_ref().map(|h| h.as_ref().map(|h| h.to_string().as_str().into())),
+                devlink: driver
+                    .handle
+                    .as_ref()
+                    .map(|h| h.as_ref().map(|h| h.to_string().as_str().into())),
                 reload_count: driver.reload_count(),
                 reload_failed: driver.reload_failed(),
                 hairpin_num_queues_state: Fact::Known(driver.num_queues_state()),
                 hairpin_queue_record: driver.record.clone(),
-                rdma_phys_state: self.port_word("phys_state", port.and_then(|p| p.phys_state.clone())),
+                rdma_phys_state: self
+                    .port_word("phys_state", port.and_then(|p| p.phys_state.clone())),
                 rdma_rate: sysfs::text(self.port_file(&["rate"])).into(),
                 pcie: pci.as_ref().map(|pci| pci.map(pcie)),
                 trust: ask(&mut sources.route, "DCB", |route| route.trust(&link.name)),
@@ -195,13 +254,17 @@ impl Subject<'_> {
     }
 
     fn port_file(&self, parts: &[&str]) -> std::path::PathBuf {
-        self.device.sysfs(&[&["ports", &self.number.to_string()], parts].concat())
+        self.device
+            .sysfs(&[&["ports", &self.number.to_string()], parts].concat())
     }
 
     /// No more than `most` rows, with a word when there were more.
     fn cut<T>(&self, left_out: &mut LeftOuts, what: &str, mut rows: Vec<T>, most: usize) -> Vec<T> {
         if rows.len() > most {
-            left_out.add(format!("{} {what}", self.link.name), format!("the first {most} of {} are shown", rows.len()));
+            left_out.add(
+                format!("{} {what}", self.link.name),
+                format!("the first {most} of {} are shown", rows.len()),
+            );
             rows.truncate(most);
         }
         rows
@@ -211,7 +274,10 @@ impl Subject<'_> {
     fn port_word(&self, file: &str, netlink: Option<Text>) -> Fact<Text> {
         match (sysfs::text(self.port_file(&[file])), netlink) {
             (Ok(text), _) => {
-                let word = text.as_str().split_once(": ").map_or(text.as_str(), |(_, word)| word);
+                let word = text
+                    .as_str()
+                    .split_once(": ")
+                    .map_or(text.as_str(), |(_, word)| word);
                 Fact::Known(word.into())
             }
             (Err(_), Some(word)) => Fact::Known(word),
@@ -227,14 +293,21 @@ impl Subject<'_> {
                 Err(error) => return Fact::because(error),
             },
         };
-        if version.as_str().is_empty() { Fact::because("the device gives none") } else { Fact::Known(version) }
+        if version.as_str().is_empty() {
+            Fact::because("the device gives none")
+        } else {
+            Fact::Known(version)
+        }
     }
 
     fn driver_version(&self) -> Fact<Option<Text>> {
         if let Err(error) = sysfs::link_name(self.device.sysfs(&["device", "driver"])) {
             return Fact::because(error);
         }
-        match sysfs::text(self.device.sysfs(&["device", "driver", "module", "version"])) {
+        match sysfs::text(
+            self.device
+                .sysfs(&["device", "driver", "module", "version"]),
+        ) {
             Ok(version) => Fact::Known(Some(version)),
             Err(error) if error.is_absent() => Fact::Known(None),
             Err(error) => Fact::because(error),
@@ -249,7 +322,10 @@ impl Subject<'_> {
         };
         let mut table = Vec::new();
         // An index that does not fit in 8 bits cannot be used by a queue pair.
-        for index in indices.into_iter().filter_map(|index| u8::try_from(index).ok()) {
+        for index in indices
+            .into_iter()
+            .filter_map(|index| u8::try_from(index).ok())
+        {
             let slot = index.to_string();
             let gid: Gid = match sysfs::value(self.port_file(&["gids", &slot])) {
                 Ok(gid) => gid,
@@ -275,24 +351,47 @@ impl Subject<'_> {
 
     fn active_mtu(&self, sources: &mut Sources) -> Fact<u32> {
         let Ok(number) = u8::try_from(self.number) else {
-            return Fact::because(format!("port number {} does not fit in 8 bits", self.number));
+            return Fact::because(format!(
+                "port number {} does not fit in 8 bits",
+                self.number
+            ));
         };
-        let attr = ask(&mut sources.verbs, "active MTU", |verbs| verbs.open(&self.device.name)?.port(number));
+        let attr = ask(&mut sources.verbs, "active MTU", |verbs| {
+            verbs.open(&self.device.name)?.port(number)
+        });
         match attr {
-            Fact::Known(attr) => attr.active_mtu.ok_or("libibverbs gives a code that is not known here").into(),
+            Fact::Known(attr) => attr
+                .active_mtu
+                .ok_or("libibverbs gives a code that is not known here")
+                .into(),
             Fact::NotObserved(why) => Fact::NotObserved(why),
         }
     }
 
-    fn filters(&self, sources: &mut Sources, left_out: &mut LeftOuts) -> Fact<Vec<crate::facts::Filter>> {
+    fn filters(
+        &self,
+        sources: &mut Sources,
+        left_out: &mut LeftOuts,
+    ) -> Fact<Vec<crate::facts::Filter>> {
         let links = self.tables.links.known().map_or(&[][..], Vec::as_slice);
         let what = format!("{} filters", self.link.name);
         let mut all = Vec::new();
         // A plain `ingress` discipline has one list, and the kernel gives it for either side.
         let qdiscs = of_device(&self.tables.qdiscs, self.link.index);
-        let one_list = qdiscs.known().is_some_and(|all| all.iter().any(|qdisc| qdisc.kind.as_str() == "ingress"));
-        for side in if one_list { &[Side::Ingress][..] } else { &[Side::Ingress, Side::Egress] }.iter().copied() {
-            match ask(&mut sources.route, "tc filters", |route| route.filters(self.link.index, side, links)) {
+        let one_list = qdiscs
+            .known()
+            .is_some_and(|all| all.iter().any(|qdisc| qdisc.kind.as_str() == "ingress"));
+        for side in if one_list {
+            &[Side::Ingress][..]
+        } else {
+            &[Side::Ingress, Side::Egress]
+        }
+        .iter()
+        .copied()
+        {
+            match ask(&mut sources.route, "tc filters", |route| {
+                route.filters(self.link.index, side, links)
+            }) {
                 Fact::Known(listing) => all.extend(left_out.rows(&what, listing)),
                 Fact::NotObserved(why) => return Fact::NotObserved(why),
             }
@@ -305,7 +404,10 @@ impl Subject<'_> {
             Fact::Known(known) => known,
             Fact::NotObserved(why) => return Fact::NotObserved(why.clone()),
         };
-        ask(&mut sources.nldev, "queue pairs", |nldev| nldev.queue_pairs(known.index)).map(|all| {
+        ask(&mut sources.nldev, "queue pairs", |nldev| {
+            nldev.queue_pairs(known.index)
+        })
+        .map(|all| {
             let rows: Vec<QueuePair> = all
                 .into_iter()
                 // A queue pair that is not bound to a port yet could still be for this one.
@@ -349,12 +451,16 @@ impl Subject<'_> {
 
     /// Everything that devlink and our record know of the function.
     fn driver(&self, pci: &Fact<Option<PciAddress>>, sources: &mut Sources) -> Driver {
-        let Some((bus, device)) = self.function.clone() else { return Driver::none() };
+        let Some((bus, device)) = self.function.clone() else {
+            return Driver::none();
+        };
         let handle = Handle { bus, device };
-        let reloads = match ask(&mut sources.devlink, "devlink", |devlink| match devlink.reloads(&handle) {
-            // The function is there and devlink does not have it: no parameters, no eswitch.
-            Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
-            other => other.map(Some),
+        let reloads = match ask(&mut sources.devlink, "devlink", |devlink| {
+            match devlink.reloads(&handle) {
+                // The function is there and devlink does not have it: no parameters, no eswitch.
+                Err(error) if error.errno() == Some(libc::ENODEV) => Ok(None),
+                other => other.map(Some),
+            }
         }) {
             Fact::Known(None) => return Driver::none(),
             Fact::Known(Some(reloads)) => Fact::Known(reloads),
@@ -363,11 +469,19 @@ impl Subject<'_> {
         let record = match (pci, &self.node.boot_id) {
             (Fact::Known(Some(pci)), Fact::Known(boot_id)) => record::read(*pci, boot_id).into(),
             (Fact::Known(None), _) => Fact::Known(None),
-            (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => Fact::NotObserved(why.clone()),
+            (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
+                Fact::NotObserved(why.clone())
+            }
         };
         Driver {
-            params: ask(&mut sources.devlink, "devlink parameters", |devlink: &mut Devlink| devlink.params(&handle)),
-            eswitch_mode: ask(&mut sources.devlink, "devlink eswitch", |devlink| devlink.eswitch_mode(&handle)),
+            params: ask(
+                &mut sources.devlink,
+                "devlink parameters",
+                |devlink: &mut Devlink| devlink.params(&handle),
+            ),
+            eswitch_mode: ask(&mut sources.devlink, "devlink eswitch", |devlink| {
+                devlink.eswitch_mode(&handle)
+            }),
             handle: match &reloads {
                 Fact::Known(_) => Fact::Known(Some(handle)),
                 Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
@@ -401,34 +515,57 @@ impl Driver {
     }
 
     /// The value of a parameter that `take` takes; `None` when the driver has no such parameter.
-    fn value<T>(&self, name: &str, take: impl Fn(&Mode, &ParamValue) -> Option<T>) -> Fact<Option<T>> {
-        let param = self.params.as_ref().map(|params| params.iter().find(|param| param.name == name));
+    fn value<T>(
+        &self,
+        name: &str,
+        take: impl Fn(&Mode, &ParamValue) -> Option<T>,
+    ) -> Fact<Option<T>> {
+        let param = self
+            .params
+            .as_ref()
+            .map(|params| params.iter().find(|param| param.name == name));
         match param {
             Fact::Known(None) => Fact::Known(None),
-            Fact::Known(Some(param)) => match param.values.iter().find_map(|(mode, value)| take(mode, value)) {
+            Fact::Known(Some(param)) => match param
+                .values
+                .iter()
+                .find_map(|(mode, value)| take(mode, value))
+            {
                 Some(value) => Fact::Known(Some(value)),
-                None => Fact::because(format!("devlink gives {name} in a form that is not known here")),
+                None => Fact::because(format!(
+                    "devlink gives {name} in a form that is not known here"
+                )),
             },
             Fact::NotObserved(why) => Fact::NotObserved(why),
         }
     }
 
     fn number(&self, name: &str) -> Fact<Option<u32>> {
-        self.value(name, |mode, value| if *mode == Mode::Driverinit { value.number() } else { None })
+        self.value(name, |mode, value| {
+            if *mode == Mode::Driverinit {
+                value.number()
+            } else {
+                None
+            }
+        })
     }
 
     fn word(&self, name: &str) -> Fact<Option<String>> {
-        self.value(
-            name,
-            |mode, value| {
-                if *mode == Mode::Runtime { value.text().map(|text| text.as_str().to_owned()) } else { None }
-            },
-        )
+        self.value(name, |mode, value| {
+            if *mode == Mode::Runtime {
+                value.text().map(|text| text.as_str().to_owned())
+            } else {
+                None
+            }
+        })
     }
 
     fn reload_count(&self) -> Fact<u32> {
         match &self.reloads {
-            Fact::Known(reloads) => reloads.driver_reinit.ok_or("the driver does not count its reloads").into(),
+            Fact::Known(reloads) => reloads
+                .driver_reinit
+                .ok_or("the driver does not count its reloads")
+                .into(),
             Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
         }
     }
@@ -441,7 +578,11 @@ impl Driver {
     /// fastest link mode, 4 on the NIC of the mesh (its devlink initialisation, by reading). Another
     /// value may be the default of another NIC or one that waits, so it is unknown.
     fn num_queues_state(&self) -> Applied {
-        match self.state(devlink::HAIRPIN_NUM_QUEUES, mesh::QUALIFIED_HAIRPIN_NUM_QUEUES, None) {
+        match self.state(
+            devlink::HAIRPIN_NUM_QUEUES,
+            mesh::QUALIFIED_HAIRPIN_NUM_QUEUES,
+            None,
+        ) {
             Applied::Pending => Applied::Unknown,
             other => other,
         }
@@ -450,7 +591,9 @@ impl Driver {
     /// Whether the driver has loaded the value of a driverinit parameter.
     fn state(&self, name: &str, default: u32, record: Option<&HairpinRecord>) -> Applied {
         match (self.number(name), self.reload_count()) {
-            (Fact::Known(Some(value)), Fact::Known(reloads)) => applied(value, default, reloads, record),
+            (Fact::Known(Some(value)), Fact::Known(reloads)) => {
+                applied(value, default, reloads, record)
+            }
             _ => Applied::Unknown,
         }
     }
@@ -458,7 +601,12 @@ impl Driver {
 
 /// The rows of the device with this index.
 fn of_device<T: Clone>(rows: &Fact<Vec<(u32, T)>>, index: u32) -> Fact<Vec<T>> {
-    rows.as_ref().map(|rows| rows.iter().filter(|(i, _)| *i == index).map(|(_, row)| row.clone()).collect())
+    rows.as_ref().map(|rows| {
+        rows.iter()
+            .filter(|(i, _)| *i == index)
+            .map(|(_, row)| row.clone())
+            .collect()
+    })
 }
 
 fn pcie(pci: PciAddress) -> Pcie {

@@ -68,15 +68,27 @@ pub fn read(pci: PciAddress, boot_id: &Text) -> Result<Option<HairpinRecord>, Er
     read_in(Path::new(DIRECTORY), ROOT, pci, boot_id)
 }
 
-fn read_in(directory: &Path, owner: u32, pci: PciAddress, boot_id: &Text) -> Result<Option<HairpinRecord>, Error> {
+fn read_in(
+    directory: &Path,
+    owner: u32,
+    pci: PciAddress,
+    boot_id: &Text,
+) -> Result<Option<HairpinRecord>, Error> {
     let path = file(directory, pci);
-    let failed = |path: &Path, source| Error::Io { path: path.to_owned(), source };
+    let failed = |path: &Path, source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
     let ours = |path: &Path, metadata: &fs::Metadata| {
         // Neither group nor others may write.
         if metadata.uid() == owner && metadata.mode() & 0o022 == 0 {
             Ok(())
         } else {
-            Err(Error::NotOurs { path: path.to_owned(), uid: metadata.uid(), mode: metadata.mode() & 0o7777 })
+            Err(Error::NotOurs {
+                path: path.to_owned(),
+                uid: metadata.uid(),
+                mode: metadata.mode() & 0o7777,
+            })
         }
     };
     match fs::symlink_metadata(directory) {
@@ -85,7 +97,10 @@ fn read_in(directory: &Path, owner: u32, pci: PciAddress, boot_id: &Text) -> Res
         Ok(metadata) => ours(directory, &metadata)?,
     }
     // No link is followed, and a pipe in the file's place does not block.
-    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(&path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -93,7 +108,9 @@ fn read_in(directory: &Path, owner: u32, pci: PciAddress, boot_id: &Text) -> Res
     };
     ours(&path, &file.metadata().map_err(|e| failed(&path, e))?)?;
     let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(|e| failed(&path, e))?;
+    file.take(LARGEST)
+        .read_to_end(&mut bytes)
+        .map_err(|e| failed(&path, e))?;
     let record = record(&path.display().to_string(), &bytes)?;
     Ok((record.pci == pci && record.boot_id == *boot_id).then_some(record))
 }
@@ -136,7 +153,12 @@ mod tests {
             file(self.directory.path(), "0000:01:00.0".parse().unwrap())
         }
         fn read(&self) -> Result<Option<HairpinRecord>, Error> {
-            read_in(self.directory.path(), self.owner, "0000:01:00.0".parse().unwrap(), &"b-1".into())
+            read_in(
+                self.directory.path(),
+                self.owner,
+                "0000:01:00.0".parse().unwrap(),
+                &"b-1".into(),
+            )
         }
     }
 
@@ -163,7 +185,10 @@ mod tests {
         assert!(place.read().unwrap().is_some());
         fs::set_permissions(place.directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(place.read(), Err(Error::NotOurs { .. })));
-        let stranger = Place { owner: place.owner + 1, ..Place::new() };
+        let stranger = Place {
+            owner: place.owner + 1,
+            ..Place::new()
+        };
         assert!(matches!(stranger.read(), Err(Error::NotOurs { .. })));
     }
 
@@ -179,7 +204,13 @@ mod tests {
     #[test]
     fn what_is_not_a_record_is_an_error_that_names_the_file() {
         let place = Place::new();
-        for bad in ["", "{}", &GOOD.replace("v1", "v2"), &GOOD.replace("8192", "0"), &GOOD.replace("8192", "\"x\"")] {
+        for bad in [
+            "",
+            "{}",
+            &GOOD.replace("v1", "v2"),
+            &GOOD.replace("8192", "0"),
+            &GOOD.replace("8192", "\"x\""),
+        ] {
             fs::write(place.file(), bad).unwrap();
             let error = place.read().unwrap_err().to_string();
             assert!(error.contains("hairpin-queue-0000:01:00.0.json"), "{error}");

@@ -59,18 +59,32 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
-    if let Some((_, host)) = args.hosts.iter().enumerate().find(|(i, h)| args.hosts[..*i].contains(h)) {
-        return Err(Trouble::Usage(format!("--host {host} is given twice, every host once wanted")));
+    if let Some((_, host)) = args
+        .hosts
+        .iter()
+        .enumerate()
+        .find(|(i, h)| args.hosts[..*i].contains(h))
+    {
+        return Err(Trouble::Usage(format!(
+            "--host {host} is given twice, every host once wanted"
+        )));
     }
     let mut failed = Vec::new();
     let mut documents: Vec<(String, Value)> = Vec::new();
     if args.hosts.is_empty() {
-        let options = collect::Options { host: None, devices: args.devices.clone() };
+        let options = collect::Options {
+            host: None,
+            devices: args.devices.clone(),
+        };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
         for what in &inventory.left_out {
             output::warning(&format!("{}: {}", what.what, what.why));
         }
-        let devices: Vec<_> = inventory.ports.iter().filter_map(|port| port.rdma.known()?.as_ref()).collect();
+        let devices: Vec<_> = inventory
+            .ports
+            .iter()
+            .filter_map(|port| port.rdma.known()?.as_ref())
+            .collect();
         if let Some(device) = args.devices.iter().find(|device| !devices.contains(device)) {
             return Err(Trouble::Usage(format!(
                 "--device {device}: its port cannot be described, a device of this host wanted"
@@ -80,7 +94,9 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         documents.push((inventory.host.to_string(), value));
     } else {
         for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts)) {
-            match result.and_then(|asked| parse(host.as_str(), &asked.bytes).map_err(|e| e.to_string())) {
+            match result
+                .and_then(|asked| parse(host.as_str(), &asked.bytes).map_err(|e| e.to_string()))
+            {
                 Ok(value) => documents.push((host.to_string(), value)),
                 Err(why) => failed.push(why),
             }
@@ -104,17 +120,32 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
                 written.push(path.display().to_string());
             }
             if args.json {
-                let report = Report { schema: "hairpin-mesh.inventory-report/v1", written, failed: &failed };
+                let report = Report {
+                    schema: "hairpin-mesh.inventory-report/v1",
+                    written,
+                    failed: &failed,
+                };
                 output::result(&pretty(&report))?;
             } else {
-                output::result(&written.iter().map(|path| format!("ok {path}\n")).collect::<String>())?;
+                output::result(
+                    &written
+                        .iter()
+                        .map(|path| format!("ok {path}\n"))
+                        .collect::<String>(),
+                )?;
             }
         }
         None => match (args.hosts.len(), documents.as_slice()) {
             (0 | 1, [(_, only)]) => output::result(&pretty(only))?,
             (0 | 1, _) => {}
-            _ => output::result(&pretty(&documents.iter().map(|(_, d)| d).collect::<Vec<_>>()))?,
+            _ => output::result(&pretty(
+                &documents.iter().map(|(_, d)| d).collect::<Vec<_>>(),
+            ))?,
         },
     }
-    if failed.is_empty() { Ok(Exit::Yes) } else { Err(Trouble::Several(failed)) }
+    if failed.is_empty() {
+        Ok(Exit::Yes)
+    } else {
+        Err(Trouble::Several(failed))
+    }
 }

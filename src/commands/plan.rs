@@ -28,35 +28,56 @@ struct Report<'a> {
 
 pub(super) fn run(args: PlanArgs) -> Result<Exit, Trouble> {
     ring::check_size(args.hosts.len()).map_err(Trouble::Usage)?;
-    let options =
-        Options { opposite_paths: args.opposite_paths, gid_index: args.gid_index, hairpin_queue: args.hairpin_queue.0 };
+    let options = Options {
+        opposite_paths: args.opposite_paths,
+        gid_index: args.gid_index,
+        hairpin_queue: args.hairpin_queue.0,
+    };
     let documents;
     let topology_bytes;
     let (planned, extras, source) = match &args.topology {
         Some(path) => {
             topology_bytes = files::read_document(path, Links::Refuse)?;
             let topology = Topology::from_json(&path.display().to_string(), &topology_bytes)?;
-            (topology.plan(&args.hosts, &options), topology.extras, Source::Topology(&topology_bytes))
+            (
+                topology.plan(&args.hosts, &options),
+                topology.extras,
+                Source::Topology(&topology_bytes),
+            )
         }
         None => {
             documents = read_all(&args.hosts, args.inventory.as_deref())?;
             let inventories: Vec<Inventory> = documents.iter().map(|(_, i)| i.clone()).collect();
-            let source = args.hosts.iter().zip(&documents).map(|(h, (bytes, _))| (h, bytes.as_slice())).collect();
-            (crate::plan::plan(&args.hosts, &inventories, &options), Extras::default(), Source::Inventories(source))
+            let source = args
+                .hosts
+                .iter()
+                .zip(&documents)
+                .map(|(h, (bytes, _))| (h, bytes.as_slice()))
+                .collect();
+            (
+                crate::plan::plan(&args.hosts, &inventories, &options),
+                Extras::default(),
+                Source::Inventories(source),
+            )
         }
     };
     finish(&args, &planned, &extras, &source)
 }
 
 /// The documents of all hosts, in their order; everything that is wrong with any of them at once.
-fn read_all(hosts: &[HostName], folder: Option<&Path>) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
+fn read_all(
+    hosts: &[HostName],
+    folder: Option<&Path>,
+) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
     let results: Vec<Result<(Vec<u8>, Inventory), String>> = match folder {
         Some(folder) => hosts
             .iter()
             .map(|host| {
                 let path = folder.join(format!("{host}.json"));
-                let bytes = files::read_document(&path, Links::Follow).map_err(|e| e.to_string())?;
-                let inventory = Inventory::from_json(&path.display().to_string(), &bytes).map_err(|e| e.to_string())?;
+                let bytes =
+                    files::read_document(&path, Links::Follow).map_err(|e| e.to_string())?;
+                let inventory = Inventory::from_json(&path.display().to_string(), &bytes)
+                    .map_err(|e| e.to_string())?;
                 Ok((bytes, inventory))
             })
             .collect(),
@@ -65,14 +86,22 @@ fn read_all(hosts: &[HostName], folder: Option<&Path>) -> Result<Vec<(Vec<u8>, I
             .map(|result| result.map(|asked| (asked.bytes, asked.inventory)))
             .collect(),
     };
-    let failures: Vec<String> = results.iter().filter_map(|r| r.as_ref().err().cloned()).collect();
+    let failures: Vec<String> = results
+        .iter()
+        .filter_map(|r| r.as_ref().err().cloned())
+        .collect();
     if !failures.is_empty() {
         return Err(Trouble::Several(failures));
     }
     Ok(results.into_iter().flatten().collect())
 }
 
-fn finish(args: &PlanArgs, planned: &Planned, extras: &Extras, source: &Source) -> Result<Exit, Trouble> {
+fn finish(
+    args: &PlanArgs,
+    planned: &Planned,
+    extras: &Extras,
+    source: &Source,
+) -> Result<Exit, Trouble> {
     output::findings(&planned.findings);
     if let Some((plan, ring)) = &planned.plan {
         let content = folder::content(plan, ring, extras, source);
@@ -93,9 +122,15 @@ fn finish(args: &PlanArgs, planned: &Planned, extras: &Extras, source: &Source) 
     match plan {
         Some(_) => Ok(Exit::Yes),
         None => {
-            let problems = planned.findings.iter().filter(|f| f.severity == Severity::Problem).count();
+            let problems = planned
+                .findings
+                .iter()
+                .filter(|f| f.severity == Severity::Problem)
+                .count();
             let plural = if problems == 1 { "" } else { "s" };
-            output::failure(&format!("no plan: {problems} problem{plural}, nothing written"));
+            output::failure(&format!(
+                "no plan: {problems} problem{plural}, nothing written"
+            ));
             Ok(Exit::No)
         }
     }
@@ -103,7 +138,13 @@ fn finish(args: &PlanArgs, planned: &Planned, extras: &Extras, source: &Source) 
 
 /// What a person wants to see of a plan: the ring, what follows, and what to do next.
 fn summary(plan: &Plan, out: &Path) -> String {
-    let join = |hosts: &[HostName], by: &str| hosts.iter().map(HostName::as_str).collect::<Vec<_>>().join(by);
+    let join = |hosts: &[HostName], by: &str| {
+        hosts
+            .iter()
+            .map(HostName::as_str)
+            .collect::<Vec<_>>()
+            .join(by)
+    };
     let head = plan.ring.first().map_or("", HostName::as_str);
     let queue = match plan.hairpin_queue_wanted {
         Some(wanted) => format!("{} applied, {wanted} wanted", plan.hairpin_queue_size),
@@ -128,8 +169,13 @@ fn summary(plan: &Plan, out: &Path) -> String {
         plan.gid_index,
         plan.size_cap_bytes,
     );
-    if plan.hairpin_queue_wanted.is_some_and(|wanted| wanted > plan.hairpin_queue_size) {
-        text.push_str("next      plan again once the wanted queue size is applied: the size cap may rise\n");
+    if plan
+        .hairpin_queue_wanted
+        .is_some_and(|wanted| wanted > plan.hairpin_queue_size)
+    {
+        text.push_str(
+            "next      plan again once the wanted queue size is applied: the size cap may rise\n",
+        );
     }
     text
 }

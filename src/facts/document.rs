@@ -8,7 +8,9 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use crate::facts::record::{Read, field, not_observed};
-use crate::facts::{Applied, Fact, GidEntry, Gids, Inventory, LeftOut, PortDetails, PortFacts, SCHEMA};
+use crate::facts::{
+    Applied, Fact, GidEntry, Gids, Inventory, LeftOut, PortDetails, PortFacts, SCHEMA,
+};
 use crate::json::{At, DocumentError, parse};
 use crate::names::{Cidr, Gid, NetdevName, RdmaName};
 
@@ -51,7 +53,9 @@ impl Inventory {
 fn port(netdev: NetdevName, at: &At) -> Result<PortFacts, DocumentError> {
     let gids = gids(at)?;
     Ok(PortFacts {
-        rdma: fact(&at.need("rdma")?, |at| empty_or(at, |at| at.name::<RdmaName>()))?,
+        rdma: fact(&at.need("rdma")?, |at| {
+            empty_or(at, |at| at.name::<RdmaName>())
+        })?,
         pci: optional(at.get("pci")?, |at| empty_or(at, At::name))?,
         ipv4: addresses(at)?,
         mac: at.need("mac")?.name()?,
@@ -62,11 +66,16 @@ fn port(netdev: NetdevName, at: &At) -> Result<PortFacts, DocumentError> {
         tc_offload: fact(&at.need("tc_offload")?, |at| match at.text()? {
             "on" => Ok(true),
             "off" => Ok(false),
-            other => Err(at.error(format!("is {}, \"on\" or \"off\" wanted", crate::names::quoted(other)))),
+            other => Err(at.error(format!(
+                "is {}, \"on\" or \"off\" wanted",
+                crate::names::quoted(other)
+            ))),
         })?,
         hairpin_num_queues: fact(&at.need("hairpin_num_queues")?, number)?,
         hairpin_queue_size: fact(&at.need("hairpin_queue_size")?, number)?,
-        hairpin_queue_applied: at.get("hairpin_queue_state")?.map_or(Ok(Applied::Unsaid), |at| Applied::read(&at))?,
+        hairpin_queue_applied: at
+            .get("hairpin_queue_state")?
+            .map_or(Ok(Applied::Unsaid), |at| Applied::read(&at))?,
         flow_steering_mode: fact(&at.need("flow_steering_mode")?, |at| empty_or(at, word))?,
         eswitch_mode: optional(at.get("eswitch_mode")?, |at| empty_or(at, word))?,
         rdma_state: optional(at.get("rdma_state")?, word)?,
@@ -82,15 +91,19 @@ impl Read for Applied {
             "applied" => Ok(Applied::Applied),
             "pending" => Ok(Applied::Pending),
             "unknown" => Ok(Applied::Unknown),
-            other => Err(
-                at.error(format!("is {}, \"applied\", \"pending\" or \"unknown\" wanted", crate::names::quoted(other)))
-            ),
+            other => Err(at.error(format!(
+                "is {}, \"applied\", \"pending\" or \"unknown\" wanted",
+                crate::names::quoted(other)
+            ))),
         }
     }
 }
 
 /// `{"not_observed": "why"}`, or a value that `read` takes.
-fn fact<'a, T>(at: &At<'a>, read: impl FnOnce(&At<'a>) -> Result<T, DocumentError>) -> Result<Fact<T>, DocumentError> {
+fn fact<'a, T>(
+    at: &At<'a>,
+    read: impl FnOnce(&At<'a>) -> Result<T, DocumentError>,
+) -> Result<Fact<T>, DocumentError> {
     match not_observed(at)? {
         Some(why) => Ok(Fact::NotObserved(why)),
         None => read(at).map(Fact::Known),
@@ -110,14 +123,21 @@ fn empty_or<'a, T>(
     at: &At<'a>,
     read: impl FnOnce(&At<'a>) -> Result<T, DocumentError>,
 ) -> Result<Option<T>, DocumentError> {
-    if at.is_null() || at.text()?.is_empty() { Ok(None) } else { read(at).map(Some) }
+    if at.is_null() || at.text()?.is_empty() {
+        Ok(None)
+    } else {
+        read(at).map(Some)
+    }
 }
 
 /// A state or mode: printable ASCII, so that it can be shown as it is.
 fn word(at: &At) -> Result<String, DocumentError> {
     let text = at.text()?;
     if text.len() > LONGEST_WORD || !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
-        return Err(at.error(format!("is {}, a word of printable characters wanted", crate::names::quoted(text))));
+        return Err(at.error(format!(
+            "is {}, a word of printable characters wanted",
+            crate::names::quoted(text)
+        )));
     }
     Ok(text.to_owned())
 }
@@ -130,7 +150,12 @@ fn number(at: &At) -> Result<Option<u32>, DocumentError> {
             .all(|b| b.is_ascii_digit())
             .then(|| text.parse().ok())
             .flatten()
-            .ok_or_else(|| at.error(format!("is {}, decimal digits or nothing wanted", crate::names::quoted(text))))
+            .ok_or_else(|| {
+                at.error(format!(
+                    "is {}, decimal digits or nothing wanted",
+                    crate::names::quoted(text)
+                ))
+            })
     })
 }
 
@@ -140,7 +165,11 @@ fn addresses(at: &At) -> Result<Fact<Vec<Cidr>>, DocumentError> {
     let Some(all_at) = at.get("ipv4_addresses")? else {
         return Ok(first.map(|one| one.into_iter().collect()));
     };
-    let all = fact(&all_at, |at| at.items(MOST_ADDRESSES)?.map(|at| at.name::<Cidr>()).collect::<Result<Vec<_>, _>>())?;
+    let all = fact(&all_at, |at| {
+        at.items(MOST_ADDRESSES)?
+            .map(|at| at.name::<Cidr>())
+            .collect::<Result<Vec<_>, _>>()
+    })?;
     if let (Fact::Known(first), Fact::Known(all)) = (&first, &all) {
         let agrees = match first {
             Some(first) => all.contains(first),
@@ -155,7 +184,9 @@ fn addresses(at: &At) -> Result<Fact<Vec<Cidr>>, DocumentError> {
 
 fn gids(at: &At) -> Result<Gids, DocumentError> {
     let gid3 = fact(&at.need("gid3")?, |at| empty_or(at, |at| at.name::<Gid>()))?;
-    let netdev3 = fact(&at.need("gid3_netdev")?, |at| empty_or(at, |at| at.name::<NetdevName>()))?;
+    let netdev3 = fact(&at.need("gid3_netdev")?, |at| {
+        empty_or(at, |at| at.name::<NetdevName>())
+    })?;
     if let Some(table_at) = at.get("gids")? {
         let table = fact(&table_at, |at| {
             let mut table: Vec<GidEntry> = Vec::new();
@@ -175,7 +206,10 @@ fn gids(at: &At) -> Result<Gids, DocumentError> {
         })?;
         match table {
             Fact::Known(table) => {
-                let third = table.iter().find(|e| e.index == 3).map_or(Gid::ZERO, |e| e.gid);
+                let third = table
+                    .iter()
+                    .find(|e| e.index == 3)
+                    .map_or(Gid::ZERO, |e| e.gid);
                 if matches!(&gid3, Fact::Known(Some(gid)) if *gid != third) {
                     return Err(table_at.error("has another GID at index 3 than gid3 beside it"));
                 }
@@ -185,9 +219,10 @@ fn gids(at: &At) -> Result<Gids, DocumentError> {
         }
     }
     Ok(match gid3 {
-        Fact::Known(gid) => {
-            Gids::IndexThree { gid: gid.unwrap_or(Gid::ZERO), netdev: netdev3.known().cloned().flatten() }
-        }
+        Fact::Known(gid) => Gids::IndexThree {
+            gid: gid.unwrap_or(Gid::ZERO),
+            netdev: netdev3.known().cloned().flatten(),
+        },
         Fact::NotObserved(why) => Gids::NotObserved(why),
     })
 }
@@ -259,7 +294,8 @@ struct PortDocument<'a> {
 
 /// As today's tool writes a value that may not be there: empty when it is not.
 fn or_empty<T: ToString>(fact: &Fact<Option<T>>) -> Fact<String> {
-    fact.as_ref().map(|value| value.as_ref().map(T::to_string).unwrap_or_default())
+    fact.as_ref()
+        .map(|value| value.as_ref().map(T::to_string).unwrap_or_default())
 }
 
 impl<'a> PortDocument<'a> {
@@ -273,26 +309,37 @@ impl<'a> PortDocument<'a> {
                     Some(Fact::Known(table.as_slice())),
                 )
             }
-            Gids::IndexThree { gid, netdev } => {
-                (Fact::Known(gid.to_string()), or_empty(&Fact::Known(netdev.clone())), None)
-            }
-            Gids::NotObserved(why) => {
-                (Fact::NotObserved(why.clone()), Fact::NotObserved(why.clone()), Some(Fact::NotObserved(why.clone())))
-            }
+            Gids::IndexThree { gid, netdev } => (
+                Fact::Known(gid.to_string()),
+                or_empty(&Fact::Known(netdev.clone())),
+                None,
+            ),
+            Gids::NotObserved(why) => (
+                Fact::NotObserved(why.clone()),
+                Fact::NotObserved(why.clone()),
+                Some(Fact::NotObserved(why.clone())),
+            ),
         };
         PortDocument {
             rdma: or_empty(&port.rdma),
-            ipv4: port.ipv4.as_ref().map(|all| all.first().map(Cidr::to_string).unwrap_or_default()),
+            ipv4: port
+                .ipv4
+                .as_ref()
+                .map(|all| all.first().map(Cidr::to_string).unwrap_or_default()),
             mac: port.mac,
             mtu: port.mtu,
             state: &port.state,
             gid3,
             gid3_netdev,
-            tc_offload: port.tc_offload.as_ref().map(|on| if *on { "on" } else { "off" }),
+            tc_offload: port
+                .tc_offload
+                .as_ref()
+                .map(|on| if *on { "on" } else { "off" }),
             hairpin_num_queues: or_empty(&port.hairpin_num_queues),
             hairpin_queue_size: or_empty(&port.hairpin_queue_size),
             flow_steering_mode: or_empty(&port.flow_steering_mode),
-            hairpin_queue_state: Some(port.hairpin_queue_applied).filter(|state| *state != Applied::Unsaid),
+            hairpin_queue_state: Some(port.hairpin_queue_applied)
+                .filter(|state| *state != Applied::Unsaid),
             pci: &port.pci,
             ipv4_addresses: &port.ipv4,
             gids,

@@ -37,13 +37,20 @@ pub(super) fn field<T: Read>(at: &At, key: &str) -> Result<T, DocumentError> {
 
 /// `why` as a reason is kept: one line, no control characters, bounded.
 pub(super) fn reason(why: &str) -> String {
-    why.chars().filter(|c| !c.is_control()).take(LONGEST_REASON).collect()
+    why.chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_REASON)
+        .collect()
 }
 
 /// The reason, when the value at `at` is `{"not_observed": "why"}`.
 pub(super) fn not_observed(at: &At) -> Result<Option<String>, DocumentError> {
-    let Value::Object(_) = at.value() else { return Ok(None) };
-    let Some(why) = at.get("not_observed")? else { return Ok(None) };
+    let Value::Object(_) = at.value() else {
+        return Ok(None);
+    };
+    let Some(why) = at.get("not_observed")? else {
+        return Ok(None);
+    };
     at.only(&["not_observed"])?;
     Ok(Some(reason(why.text()?)))
 }
@@ -63,7 +70,11 @@ impl<T: Read> Read for Fact<T> {
 /// `null` for "has none".
 impl<T: Read> Read for Option<T> {
     fn read(at: &At) -> Result<Self, DocumentError> {
-        if at.is_null() { Ok(None) } else { T::read(at).map(Some) }
+        if at.is_null() {
+            Ok(None)
+        } else {
+            T::read(at).map(Some)
+        }
     }
     fn absent() -> Option<Self> {
         Some(None)
@@ -83,7 +94,10 @@ impl<T: Read> Read for BTreeMap<AttributeName, T> {
             if map.len() == MOST_ROWS {
                 return Err(at.error(format!("has more than {MOST_ROWS} entries")));
             }
-            map.insert(key.parse().map_err(|e| value.error(format!("{e}")))?, T::read(&value)?);
+            map.insert(
+                key.parse().map_err(|e| value.error(format!("{e}")))?,
+                T::read(&value)?,
+            );
         }
         Ok(map)
     }
@@ -115,12 +129,26 @@ macro_rules! read_names {
         }
     )*};
 }
-read_names!(AttributeName, Cidr, EtherType, Mac, NetdevName, PciAddress, RdmaName, Text);
+read_names!(
+    AttributeName,
+    Cidr,
+    EtherType,
+    Mac,
+    NetdevName,
+    PciAddress,
+    RdmaName,
+    Text
+);
 
 impl Read for IpAddr {
     fn read(at: &At) -> Result<Self, DocumentError> {
         let text = at.text()?;
-        text.parse().map_err(|_| at.error(format!("is {}, an IP address wanted", crate::names::quoted(text))))
+        text.parse().map_err(|_| {
+            at.error(format!(
+                "is {}, an IP address wanted",
+                crate::names::quoted(text)
+            ))
+        })
     }
 }
 

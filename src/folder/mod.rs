@@ -33,11 +33,27 @@ pub fn content(plan: &Plan, ring: &Ring, extras: &Extras, source: &Source) -> Co
     };
     file("plan.json".into(), pretty(plan).into());
     file("env.txt".into(), plan.env.to_string().into());
-    file("fabric.json".into(), fabric_json(ring, plan.gid_index, extras).into());
-    file("topology.svg".into(), topology_svg::topology_svg(plan).into());
-    for host in plan.hosts.iter().filter_map(|host| plan.for_host(host.as_str())) {
-        file(format!("mesh-up-{}.sh", host.host), script::mesh_up(plan, &host).into());
-        file(format!("mesh-down-{}.sh", host.host), script::mesh_down(plan, &host).into());
+    file(
+        "fabric.json".into(),
+        fabric_json(ring, plan.gid_index, extras).into(),
+    );
+    file(
+        "topology.svg".into(),
+        topology_svg::topology_svg(plan).into(),
+    );
+    for host in plan
+        .hosts
+        .iter()
+        .filter_map(|host| plan.for_host(host.as_str()))
+    {
+        file(
+            format!("mesh-up-{}.sh", host.host),
+            script::mesh_up(plan, &host).into(),
+        );
+        file(
+            format!("mesh-down-{}.sh", host.host),
+            script::mesh_down(plan, &host).into(),
+        );
     }
     match source {
         Source::Inventories(inventories) => {
@@ -57,8 +73,10 @@ pub fn is_ours(path: &str) -> bool {
             .and_then(|rest| rest.strip_suffix(end))
             .is_some_and(|host| host.parse::<HostName>().is_ok())
     };
-    matches!(path, "plan.json" | "env.txt" | "fabric.json" | "topology.svg" | "topology.json" | "inventory/")
-        || host_between("mesh-up-", ".sh")
+    matches!(
+        path,
+        "plan.json" | "env.txt" | "fabric.json" | "topology.svg" | "topology.json" | "inventory/"
+    ) || host_between("mesh-up-", ".sh")
         || host_between("mesh-down-", ".sh")
         || host_between("inventory/", ".json")
 }

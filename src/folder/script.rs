@@ -45,15 +45,36 @@ const DOWN_HEADER: &str = "\
 
 /// The text of `mesh-up-<host>.sh`: makes `host` what `plan` says.
 pub fn mesh_up(plan: &Plan, host: &HostPlan) -> String {
-    script("up", "makes this host what the plan of its ring says", UP_HEADER, UP, plan, host)
+    script(
+        "up",
+        "makes this host what the plan of its ring says",
+        UP_HEADER,
+        UP,
+        plan,
+        host,
+    )
 }
 
 /// The text of `mesh-down-<host>.sh`: removes what [`mesh_up`]'s script made.
 pub fn mesh_down(plan: &Plan, host: &HostPlan) -> String {
-    script("down", "removes from this host what the mesh-up of its ring made", DOWN_HEADER, DOWN, plan, host)
+    script(
+        "down",
+        "removes from this host what the mesh-up of its ring made",
+        DOWN_HEADER,
+        DOWN,
+        plan,
+        host,
+    )
 }
 
-fn script(verb: &str, what: &str, header: &str, functions: &str, plan: &Plan, host: &HostPlan) -> String {
+fn script(
+    verb: &str,
+    what: &str,
+    header: &str,
+    functions: &str,
+    plan: &Plan,
+    host: &HostPlan,
+) -> String {
     let ring: Vec<&str> = plan.ring.iter().map(|h| h.as_str()).collect();
     let mut s = String::new();
     // A String takes everything: writing to it cannot fail.
@@ -87,7 +108,11 @@ fn script(verb: &str, what: &str, header: &str, functions: &str, plan: &Plan, ho
         name = host.host,
         ring = ring.join(" "),
         quoted = quoted(host.host.as_str()),
-        mtu = if verb == "up" { format!("MTU={}\n", quoted(&plan.mtu.to_string())) } else { String::new() },
+        mtu = if verb == "up" {
+            format!("MTU={}\n", quoted(&plan.mtu.to_string()))
+        } else {
+            String::new()
+        },
         protocol = quoted(&ROUTE_PROTOCOL.to_string()),
         tables = tables(host),
     );
@@ -97,7 +122,10 @@ fn script(verb: &str, what: &str, header: &str, functions: &str, plan: &Plan, ho
 /// The tables of a host, in the order in which `up` works.
 fn tables(host: &HostPlan) -> String {
     let text = |value: &dyn ToString| value.to_string();
-    let ports = host.ports.iter().map(|p| vec![text(&p.netdev), text(&p.mac), text(&p.ipv4.address)]);
+    let ports = host
+        .ports
+        .iter()
+        .map(|p| vec![text(&p.netdev), text(&p.mac), text(&p.ipv4.address)]);
     let clsacts = host.rules.iter().map(|r| vec![text(&r.dev)]);
     let rules = host.rules.iter().map(|r| {
         vec![
@@ -113,7 +141,10 @@ fn tables(host: &HostPlan) -> String {
         ]
     });
     let markers = host.markers.iter().map(|m| vec![text(&m.device)]);
-    let neighbours = host.neighbours.iter().map(|n| vec![text(&n.dev), text(&n.address), text(&n.mac)]);
+    let neighbours = host
+        .neighbours
+        .iter()
+        .map(|n| vec![text(&n.dev), text(&n.address), text(&n.mac)]);
     let routes = host.routes.iter().map(|r| {
         let gateway = r.gateway.map_or("-".to_owned(), |g| g.to_string());
         vec![text(&r.destination), gateway, text(&r.dev), text(&r.src)]
@@ -135,7 +166,11 @@ fn tables(host: &HostPlan) -> String {
         table("rules", &rule_columns, rules),
         table("markers", &["RDMA device"], markers),
         table("neighbours", &["device", "address", "MAC"], neighbours),
-        table("routes", &["destination", "gateway", "device", "source"], routes),
+        table(
+            "routes",
+            &["destination", "gateway", "device", "source"],
+            routes,
+        ),
     ]
     .concat()
 }
@@ -158,12 +193,20 @@ fn table(name: &str, columns: &[&str], rows: impl Iterator<Item = Vec<String>>) 
         values.chain([columns[column].len()]).max().unwrap_or(0)
     };
     let padded = |row: Vec<&str>| {
-        let cells: Vec<String> = row.iter().enumerate().map(|(i, cell)| format!("{cell:0$}", width(i))).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(i, cell)| format!("{cell:0$}", width(i)))
+            .collect();
         cells.join(" ").trim_end().to_owned()
     };
     let mut s = format!("{name}() {{\n    #    {}\n", padded(columns.to_vec()));
     for row in &lines {
-        let _ = writeln!(s, "    \"$1\" {}", padded(row.iter().map(String::as_str).collect()));
+        let _ = writeln!(
+            s,
+            "    \"$1\" {}",
+            padded(row.iter().map(String::as_str).collect())
+        );
     }
     s + "}\n"
 }
@@ -193,9 +236,10 @@ mod tests {
 
     #[test]
     fn a_quoted_word_is_one_word_that_reads_back_whatever_is_in_it() {
-        for text in
-            ["", " ", "'", "''", "a'b'c", "\\", "\\'", "$(id)", "`id`", "a\nb", "*", "~", "!x", "-n", "\"", "é;&|"]
-        {
+        for text in [
+            "", " ", "'", "''", "a'b'c", "\\", "\\'", "$(id)", "`id`", "a\nb", "*", "~", "!x",
+            "-n", "\"", "é;&|",
+        ] {
             if let Some(read) = as_bash_reads(&quoted(text)) {
                 assert_eq!(read, text.as_bytes(), "{text:?}");
             }
@@ -229,11 +273,15 @@ mod tests {
 
     #[test]
     fn a_table_names_its_columns_and_leaves_a_repeated_row_out() {
-        let rows = [["eth0", "1"], ["eth10", "2"], ["eth0", "1"]].map(|r| r.map(str::to_owned).to_vec());
+        let rows =
+            [["eth0", "1"], ["eth10", "2"], ["eth0", "1"]].map(|r| r.map(str::to_owned).to_vec());
         assert_eq!(
             table("rows", &["device", "n"], rows.into_iter()),
             "rows() {\n    #    device  n\n    \"$1\" 'eth0'  '1'\n    \"$1\" 'eth10' '2'\n}\n"
         );
-        assert_eq!(table("rows", &["device"], std::iter::empty()), "rows() { :; } # none\n");
+        assert_eq!(
+            table("rows", &["device"], std::iter::empty()),
+            "rows() { :; } # none\n"
+        );
     }
 }

@@ -34,13 +34,29 @@ struct Font {
 }
 
 /// 100 units, 7 pt.
-const BODY: Font = Font { class: "b", advance: 61, line: 130 };
+const BODY: Font = Font {
+    class: "b",
+    advance: 61,
+    line: 130,
+};
 /// 86 units, 6 pt.
-const SMALL: Font = Font { class: "s", advance: 52, line: 112 };
+const SMALL: Font = Font {
+    class: "s",
+    advance: 52,
+    line: 112,
+};
 /// 130 units, 9 pt, bold.
-const HEAD: Font = Font { class: "h", advance: 79, line: 190 };
+const HEAD: Font = Font {
+    class: "h",
+    advance: 79,
+    line: 190,
+};
 /// 150 units, 11 pt, bold.
-const TITLE: Font = Font { class: "t", advance: 91, line: 200 };
+const TITLE: Font = Font {
+    class: "t",
+    advance: 91,
+    line: 200,
+};
 
 const STYLE: &str = "\
 text{font-family:'DejaVu Sans Mono','Liberation Mono',Menlo,'Courier New',monospace;fill:#000}\
@@ -76,7 +92,11 @@ const DIAGONALS_WIDTH: i32 = 2700;
 
 /// `topology.svg` of `plan`.
 pub fn topology_svg(plan: &Plan) -> String {
-    let hosts: Vec<HostPlan> = plan.ring.iter().filter_map(|h| plan.for_host(h.as_str())).collect();
+    let hosts: Vec<HostPlan> = plan
+        .ring
+        .iter()
+        .filter_map(|h| plan.for_host(h.as_str()))
+        .collect();
     let page = Page::of(plan, &hosts);
     let mut svg = Svg::default();
     svg.line(format_args!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>"));
@@ -86,14 +106,20 @@ pub fn topology_svg(plan: &Plan) -> String {
     ));
     svg.line(format_args!(
         "<title>{}</title>",
-        escaped(&format!("Hairpin mesh: {}", each_shortened(&plan.ring, LONGEST_HOST).join(" - ")))
+        escaped(&format!(
+            "Hairpin mesh: {}",
+            each_shortened(&plan.ring, LONGEST_HOST).join(" - ")
+        ))
     ));
     svg.line(format_args!("<style>{STYLE}</style>"));
     svg.line(format_args!(
         "<defs><marker id=\"arrow\" viewBox=\"0 0 10 10\" refX=\"7\" refY=\"5\" markerWidth=\"100\" markerHeight=\"100\" \
          markerUnits=\"userSpaceOnUse\" orient=\"auto-start-reverse\"><path d=\"M0 0L10 5L0 10z\"/></marker></defs>"
     ));
-    svg.line(format_args!("<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/>", page.width, page.height));
+    svg.line(format_args!(
+        "<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/>",
+        page.width, page.height
+    ));
     heading(&mut svg, plan, &page);
     for rank in 0..page.places.len() {
         cable(&mut svg, plan, &page, rank);
@@ -133,8 +159,21 @@ impl Page {
     fn of(plan: &Plan, hosts: &[HostPlan]) -> Page {
         let (columns, rows, places) = places(hosts.len() as i32);
         let box_height = hosts.iter().map(host_box_height).max().unwrap_or(0);
-        let gap = if rows > 2 && columns == 2 { DIAGONALS_WIDTH } else { GAP };
-        let mut page = Page { width: 0, height: 0, columns, rows, gap, row_gap: ROW_GAP, box_height, places };
+        let gap = if rows > 2 && columns == 2 {
+            DIAGONALS_WIDTH
+        } else {
+            GAP
+        };
+        let mut page = Page {
+            width: 0,
+            height: 0,
+            columns,
+            rows,
+            gap,
+            row_gap: ROW_GAP,
+            box_height,
+            places,
+        };
         page.width = 2 * MARGIN + columns * BOX + (columns - 1) * gap;
         page.height = page.table_top() + table_height(plan) + LEGEND_HEIGHT + MARGIN;
         // To the proportions of the paper, with what is left over between the boxes.
@@ -176,9 +215,19 @@ impl Page {
 
     /// Left, top, right and bottom of the free middle.
     fn middle(&self) -> (i32, i32, i32, i32) {
-        let (top, bottom) = (self.row_top(0) + self.box_height, self.row_top(self.rows - 1));
-        let (left, right) = (self.column_left(0), self.column_left(self.columns - 1) + BOX);
-        let side = if self.rows == 2 { 2 * VERTICAL_CABLE + VERTICAL_PAIR } else { BOX };
+        let (top, bottom) = (
+            self.row_top(0) + self.box_height,
+            self.row_top(self.rows - 1),
+        );
+        let (left, right) = (
+            self.column_left(0),
+            self.column_left(self.columns - 1) + BOX,
+        );
+        let side = if self.rows == 2 {
+            2 * VERTICAL_CABLE + VERTICAL_PAIR
+        } else {
+            BOX
+        };
         (left + side, top, right - side, bottom)
     }
 }
@@ -193,11 +242,19 @@ fn places(size: i32) -> (i32, i32, Vec<Place>) {
     let sides = size - columns - bottom;
     let right = (sides + 1) / 2;
     let rows = 2 + right;
-    let at = |column, row| Place { column, row, columns: 1 };
+    let at = |column, row| Place {
+        column,
+        row,
+        columns: 1,
+    };
     let mut places: Vec<Place> = (0..columns.min(size)).map(|column| at(column, 0)).collect();
     places.extend((0..right).map(|i| at(columns - 1, 1 + i)));
     if bottom == 1 {
-        places.push(Place { column: 0, row: rows - 1, columns });
+        places.push(Place {
+            column: 0,
+            row: rows - 1,
+            columns,
+        });
     } else {
         places.extend((0..bottom).rev().map(|column| at(column, rows - 1)));
     }
@@ -231,10 +288,22 @@ fn heading(svg: &mut Svg, plan: &Plan, page: &Page) {
     };
     let lines: [(Font, &dyn Fn(usize) -> String); 2] = [(TITLE, &ring), (BODY, &facts)];
     for ((font, line), i) in lines.into_iter().zip(0..) {
-        let fits = |text: &str| text.chars().count() as i32 * font.advance <= page.width - 2 * MARGIN;
+        let fits =
+            |text: &str| text.chars().count() as i32 * font.advance <= page.width - 2 * MARGIN;
         // The longest names with which the line fits.
-        let text = (3..=LONGEST_HOST).rev().map(line).find(|t| fits(t)).unwrap_or_else(|| line(3));
-        svg.text(MARGIN, MARGIN + 130 + i * TITLE.line, font, Anchor::Start, &text, Some(&line(LONGEST_HOST)));
+        let text = (3..=LONGEST_HOST)
+            .rev()
+            .map(line)
+            .find(|t| fits(t))
+            .unwrap_or_else(|| line(3));
+        svg.text(
+            MARGIN,
+            MARGIN + 130 + i * TITLE.line,
+            font,
+            Anchor::Start,
+            &text,
+            Some(&line(LONGEST_HOST)),
+        );
     }
 }
 
@@ -261,7 +330,11 @@ fn host_box(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize, host: &HostPla
     let (left, top, right, bottom) = page.rect(page.places[rank]);
     svg.rect("box", left, top, right, bottom);
     svg.rect("band", left, top, right, top + HEAD.line);
-    let tp = plan.hosts.iter().position(|h| h == host.host).map_or_else(|| "?".into(), |tp| tp.to_string());
+    let tp = plan
+        .hosts
+        .iter()
+        .position(|h| h == host.host)
+        .map_or_else(|| "?".into(), |tp| tp.to_string());
     let ranks = format!("TP rank {tp}, ring rank {rank}");
     let ranks_width = ranks.len() as i32 * BODY.advance;
     svg.cut(
@@ -282,18 +355,67 @@ fn host_box(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize, host: &HostPla
         }
         y += BODY.line;
         svg.text(x, y, BODY, Anchor::Start, &format!("HCA {index}"), None);
-        svg.cut(x + COLUMN_NETDEV, y, BODY.bold(), Anchor::Start, port.netdev.as_str(), 19 * BODY.advance);
-        svg.cut(x + COLUMN_RDMA, y, BODY, Anchor::Start, port.rdma.as_str(), 19 * BODY.advance);
+        svg.cut(
+            x + COLUMN_NETDEV,
+            y,
+            BODY.bold(),
+            Anchor::Start,
+            port.netdev.as_str(),
+            19 * BODY.advance,
+        );
+        svg.cut(
+            x + COLUMN_RDMA,
+            y,
+            BODY,
+            Anchor::Start,
+            port.rdma.as_str(),
+            19 * BODY.advance,
+        );
         let facing = format!("{} to ", short_direction(port.direction));
         svg.text(x + COLUMN_FACING, y, BODY, Anchor::Start, &facing, None);
         let after = x + COLUMN_FACING + facing.len() as i32 * BODY.advance;
-        svg.cut(after, y, BODY, Anchor::Start, port.peer_host.as_str(), left + BOX - PAD - after);
+        svg.cut(
+            after,
+            y,
+            BODY,
+            Anchor::Start,
+            port.peer_host.as_str(),
+            left + BOX - PAD - after,
+        );
         y += BODY.line;
-        svg.text(x, y, BODY, Anchor::Start, &format!("dom {}", port.domain), None);
-        svg.text(x + COLUMN_NETDEV, y, BODY, Anchor::Start, &port.ipv4.to_string(), None);
-        svg.text(x + COLUMN_RDMA, y, BODY, Anchor::Start, &port.mac.to_string(), None);
+        svg.text(
+            x,
+            y,
+            BODY,
+            Anchor::Start,
+            &format!("dom {}", port.domain),
+            None,
+        );
+        svg.text(
+            x + COLUMN_NETDEV,
+            y,
+            BODY,
+            Anchor::Start,
+            &port.ipv4.to_string(),
+            None,
+        );
+        svg.text(
+            x + COLUMN_RDMA,
+            y,
+            BODY,
+            Anchor::Start,
+            &port.mac.to_string(),
+            None,
+        );
         if let Some(pci) = port.pci {
-            svg.text(x + COLUMN_FACING, y, BODY, Anchor::Start, &format!("PCI {pci}"), None);
+            svg.text(
+                x + COLUMN_FACING,
+                y,
+                BODY,
+                Anchor::Start,
+                &format!("PCI {pci}"),
+                None,
+            );
         }
         y += 30;
     }
@@ -309,25 +431,58 @@ fn host_box(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize, host: &HostPla
     };
     for (i, route) in host.routes.iter().enumerate() {
         label(svg, &mut y, "routes", i == 0);
-        let gateway = route.gateway.map_or_else(|| "scope link".to_owned(), |g| format!("via {g}"));
-        let text = format!("{} {gateway} dev {} src {}", route.destination, route.dev, route.src);
-        svg.cut(value, y, SMALL, Anchor::Start, &text, left + BOX - PAD - value);
+        let gateway = route
+            .gateway
+            .map_or_else(|| "scope link".to_owned(), |g| format!("via {g}"));
+        let text = format!(
+            "{} {gateway} dev {} src {}",
+            route.destination, route.dev, route.src
+        );
+        svg.cut(
+            value,
+            y,
+            SMALL,
+            Anchor::Start,
+            &text,
+            left + BOX - PAD - value,
+        );
     }
     for (i, neighbour) in host.neighbours.iter().enumerate() {
         label(svg, &mut y, "neigh", i == 0);
-        let text = format!("{} lladdr {} dev {}", neighbour.address, neighbour.mac, neighbour.dev);
-        svg.cut(value, y, SMALL, Anchor::Start, &text, left + BOX - PAD - value);
+        let text = format!(
+            "{} lladdr {} dev {}",
+            neighbour.address, neighbour.mac, neighbour.dev
+        );
+        svg.cut(
+            value,
+            y,
+            SMALL,
+            Anchor::Start,
+            &text,
+            left + BOX - PAD - value,
+        );
     }
     for (i, markers) in host.markers.chunks(MARKERS_PER_LINE).enumerate() {
         label(svg, &mut y, "markers", i == 0);
         let each = (left + BOX - PAD - value) / MARKERS_PER_LINE as i32;
         for (marker, i) in markers.iter().zip(0..) {
-            svg.cut(value + i * each, y, SMALL, Anchor::Start, marker.device.as_str(), each - SMALL.advance);
+            svg.cut(
+                value + i * each,
+                y,
+                SMALL,
+                Anchor::Start,
+                marker.device.as_str(),
+                each - SMALL.advance,
+            );
         }
     }
     for (i, rules) in host.rules.chunks(RULES_PER_LINE).enumerate() {
         label(svg, &mut y, "rules", i == 0);
-        let text = rules.iter().map(|r| r.pref.to_string()).collect::<Vec<_>>().join(", ");
+        let text = rules
+            .iter()
+            .map(|r| r.pref.to_string())
+            .collect::<Vec<_>>()
+            .join(", ");
         svg.text(value, y, SMALL, Anchor::Start, &text, None);
     }
 }
@@ -338,11 +493,16 @@ fn cable(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize) {
     let (from, to) = (page.places[rank], page.places[next]);
     for domain in 0..DOMAINS {
         let Some(near) = plan.ports.iter().find(|p| {
-            plan.ring.get(rank) == Some(&p.host) && p.domain == domain && p.direction == Direction::Clockwise
+            plan.ring.get(rank) == Some(&p.host)
+                && p.domain == domain
+                && p.direction == Direction::Clockwise
         }) else {
             continue;
         };
-        let far = plan.ports.iter().find(|p| p.host == near.peer_host && p.netdev == near.peer_netdev);
+        let far = plan
+            .ports
+            .iter()
+            .find(|p| p.host == near.peer_host && p.netdev == near.peer_netdev);
         let far_name = near.peer_netdev.as_str();
         let mut subnet = subnet(near, far);
         let class = if domain == 0 { "d0" } else { "d1" };
@@ -356,16 +516,51 @@ fn cable(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize) {
             }
             let (left, top, right) = (page.rect(a).2, page.rect(a).1, page.rect(b).0);
             let middle = top + page.box_height / 2;
-            let y = if domain == 0 { middle - HORIZONTAL_PAIR } else { middle + HORIZONTAL_PAIR };
-            let (left_name, right_name) =
-                if rightwards { (near.netdev.as_str(), far_name) } else { (far_name, near.netdev.as_str()) };
+            let y = if domain == 0 {
+                middle - HORIZONTAL_PAIR
+            } else {
+                middle + HORIZONTAL_PAIR
+            };
+            let (left_name, right_name) = if rightwards {
+                (near.netdev.as_str(), far_name)
+            } else {
+                (far_name, near.netdev.as_str())
+            };
             svg.path(class, format_args!("M{left} {y}H{right}"));
-            svg.cut(left + 25, y - 50, SMALL, Anchor::Start, left_name, name_room);
-            svg.cut(right - 25, y - 50, SMALL, Anchor::End, right_name, name_room);
+            svg.cut(
+                left + 25,
+                y - 50,
+                SMALL,
+                Anchor::Start,
+                left_name,
+                name_room,
+            );
+            svg.cut(
+                right - 25,
+                y - 50,
+                SMALL,
+                Anchor::End,
+                right_name,
+                name_room,
+            );
             let centre = (left + right) / 2;
-            svg.text(centre, y + 110, SMALL, Anchor::Middle, &format!("domain {domain}"), None);
+            svg.text(
+                centre,
+                y + 110,
+                SMALL,
+                Anchor::Middle,
+                &format!("domain {domain}"),
+                None,
+            );
             for (line, text) in subnet.iter().zip(1..) {
-                svg.text(centre, y + 110 + text * SMALL.line, SMALL, Anchor::Middle, line, None);
+                svg.text(
+                    centre,
+                    y + 110 + text * SMALL.line,
+                    SMALL,
+                    Anchor::Middle,
+                    line,
+                    None,
+                );
             }
         } else {
             let downwards = from.row < to.row;
@@ -381,10 +576,17 @@ fn cable(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize) {
                 (false, 0) => page.rect(a).0 + VERTICAL_CABLE,
                 (false, _) => page.rect(a).0 + VERTICAL_CABLE + VERTICAL_PAIR,
             };
-            let (top_name, bottom_name) =
-                if downwards { (near.netdev.as_str(), far_name) } else { (far_name, near.netdev.as_str()) };
+            let (top_name, bottom_name) = if downwards {
+                (near.netdev.as_str(), far_name)
+            } else {
+                (far_name, near.netdev.as_str())
+            };
             svg.path(class, format_args!("M{x} {top}V{bottom}"));
-            let (x, anchor) = if domain == 0 { (x - 50, Anchor::End) } else { (x + 50, Anchor::Start) };
+            let (x, anchor) = if domain == 0 {
+                (x - 50, Anchor::End)
+            } else {
+                (x + 50, Anchor::Start)
+            };
             svg.cut(x, top + SMALL.line, SMALL, anchor, top_name, name_room);
             svg.cut(x, bottom - 40, SMALL, anchor, bottom_name, name_room);
             let middle = (top + bottom) / 2;
@@ -400,7 +602,9 @@ fn cable(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize) {
 /// prefix is not known (a plan from a topology document has /32 everywhere).
 fn subnet(near: &PortRow, far: Option<&PortRow>) -> Vec<String> {
     match far {
-        Some(far) if near.ipv4.prefix == 32 => vec![near.ipv4.address.to_string(), far.ipv4.address.to_string()],
+        Some(far) if near.ipv4.prefix == 32 => {
+            vec![near.ipv4.address.to_string(), far.ipv4.address.to_string()]
+        }
         _ => vec![near.ipv4.network().to_string()],
     }
 }
@@ -414,12 +618,18 @@ fn short_direction(direction: Direction) -> &'static str {
 
 /// The diagonals with the rules that carry them.
 fn diagonals(plan: &Plan) -> impl Iterator<Item = (&PathRow, &RuleRow)> {
-    plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal).zip(&plan.rules)
+    plan.paths
+        .iter()
+        .filter(|p| p.kind == PathKind::Diagonal)
+        .zip(&plan.rules)
 }
 
 /// The way around the ring that a path sets out on.
 fn direction(plan: &Plan, path: &PathRow) -> Option<Direction> {
-    plan.ports.iter().find(|p| p.host == path.from && p.rdma == path.device).map(|p| p.direction)
+    plan.ports
+        .iter()
+        .find(|p| p.host == path.from && p.rdma == path.device)
+        .map(|p| p.direction)
 }
 
 /// One small ring for each domain, with a curve past every node that diagonals cross.
@@ -428,16 +638,37 @@ fn diagonals_picture(svg: &mut Svg, plan: &Plan, page: &Page) {
     let beside = right - left >= 2 * DIAGONALS_WIDTH;
     for domain in 0..DOMAINS {
         let i = domain as i32;
-        let (width, height) =
-            if beside { ((right - left) / 2, bottom - top) } else { (right - left, (bottom - top) / 2) };
-        let (x, y) = if beside { (left + i * width, top) } else { (left, top + i * height) };
+        let (width, height) = if beside {
+            ((right - left) / 2, bottom - top)
+        } else {
+            (right - left, (bottom - top) / 2)
+        };
+        let (x, y) = if beside {
+            (left + i * width, top)
+        } else {
+            (left, top + i * height)
+        };
         let centre = (x + width / 2, y + height / 2 + 60);
         let title = format!("diagonals, domain {domain}");
         // No larger than reads well: the rest of the room stays free.
-        let half = ((width / 2 - LABEL).clamp(200, 900), (height / 2 - 330).clamp(200, 700));
+        let half = (
+            (width / 2 - LABEL).clamp(200, 900),
+            (height / 2 - 330).clamp(200, 700),
+        );
         // Above the text of a node in the middle of the top row, when there is one.
-        let above = if page.columns > 2 { 210 + 3 * SMALL.line } else { 210 };
-        svg.text(centre.0, centre.1 - half.1 - above, SMALL.bold(), Anchor::Middle, &title, None);
+        let above = if page.columns > 2 {
+            210 + 3 * SMALL.line
+        } else {
+            210
+        };
+        svg.text(
+            centre.0,
+            centre.1 - half.1 - above,
+            SMALL.bold(),
+            Anchor::Middle,
+            &title,
+            None,
+        );
         one_domain(svg, plan, page, domain, centre, half);
     }
 }
@@ -445,28 +676,51 @@ fn diagonals_picture(svg: &mut Svg, plan: &Plan, page: &Page) {
 /// Room for the text beside a node of the small rings.
 const LABEL: i32 = 14 * SMALL.advance + 150;
 
-fn one_domain(svg: &mut Svg, plan: &Plan, page: &Page, domain: usize, centre: (i32, i32), half: (i32, i32)) {
+fn one_domain(
+    svg: &mut Svg,
+    plan: &Plan,
+    page: &Page,
+    domain: usize,
+    centre: (i32, i32),
+    half: (i32, i32),
+) {
     let size = page.places.len();
     let at = |rank: usize| {
         let place = page.places[rank];
         // Twice the middle of the box in columns, from -(columns - 1) to columns - 1.
         let column = 2 * place.column + place.columns - page.columns;
         let row = 2 * place.row - (page.rows - 1);
-        (centre.0 + half.0 * column / (page.columns - 1), centre.1 + half.1 * row / (page.rows - 1))
+        (
+            centre.0 + half.0 * column / (page.columns - 1),
+            centre.1 + half.1 * row / (page.rows - 1),
+        )
     };
     let towards = |from: (i32, i32), to: (i32, i32), percent: i32| {
-        (from.0 + (to.0 - from.0) * percent / 100, from.1 + (to.1 - from.1) * percent / 100)
+        (
+            from.0 + (to.0 - from.0) * percent / 100,
+            from.1 + (to.1 - from.1) * percent / 100,
+        )
     };
-    let corners: Vec<String> = (0..size).map(|rank| format!("{} {}", at(rank).0, at(rank).1)).collect();
+    let corners: Vec<String> = (0..size)
+        .map(|rank| format!("{} {}", at(rank).0, at(rank).1))
+        .collect();
     svg.path("ring", format_args!("M{}z", corners.join("L")));
     let class = if domain == 0 { "c0" } else { "c1" };
     for via in 0..size {
-        let (before, after) = (Direction::CounterClockwise.step(via, size), Direction::Clockwise.step(via, size));
+        let (before, after) = (
+            Direction::CounterClockwise.step(via, size),
+            Direction::Clockwise.step(via, size),
+        );
         let crossing: Vec<(Direction, &RuleRow)> = diagonals(plan)
             .filter(|(path, _)| path.domain == domain && path.via.as_ref() == plan.ring.get(via))
             .filter_map(|(path, rule)| Some((direction(plan, path)?, rule)))
             .collect();
-        let of = |way| crossing.iter().find(|(direction, _)| *direction == way).map(|(_, rule)| rule.pref);
+        let of = |way| {
+            crossing
+                .iter()
+                .find(|(direction, _)| *direction == way)
+                .map(|(_, rule)| rule.pref)
+        };
         let (clockwise, counter) = (of(Direction::Clockwise), of(Direction::CounterClockwise));
         if !crossing.is_empty() {
             let bend = towards(at(via), centre, 22);
@@ -484,7 +738,9 @@ fn one_domain(svg: &mut Svg, plan: &Plan, page: &Page, domain: usize, centre: (i
             ));
         }
         let (x, y) = at(via);
-        svg.line(format_args!("<circle class=\"node\" cx=\"{x}\" cy=\"{y}\" r=\"70\"/>"));
+        svg.line(format_args!(
+            "<circle class=\"node\" cx=\"{x}\" cy=\"{y}\" r=\"70\"/>"
+        ));
         svg.text(x, y + 32, SMALL, Anchor::Middle, &via.to_string(), None);
         let place = page.places[via];
         let mut lines: Vec<String> = Vec::new();
@@ -539,14 +795,25 @@ fn diagonals_table(svg: &mut Svg, plan: &Plan, page: &Page) -> i32 {
         let mut share = 0;
         for ((_, width), cell) in columns.iter().zip(cells) {
             let x = left + (right - left) * share / total;
-            svg.cut(x, *y, font, Anchor::Start, cell, (right - left) * width / total - SMALL.advance);
+            svg.cut(
+                x,
+                *y,
+                font,
+                Anchor::Start,
+                cell,
+                (right - left) * width / total - SMALL.advance,
+            );
             share += width;
         }
         svg.path("rule", format_args!("M{left} {}H{right}", *y + 26));
     };
     row(svg, &mut y, SMALL.bold(), columns.map(|(name, _)| name));
     for (path, rule) in diagonals(plan) {
-        let (pref, handle, domain) = (rule.pref.to_string(), rule.handle.to_string(), path.domain.to_string());
+        let (pref, handle, domain) = (
+            rule.pref.to_string(),
+            rule.handle.to_string(),
+            path.domain.to_string(),
+        );
         row(
             svg,
             &mut y,
@@ -600,7 +867,14 @@ fn legend(svg: &mut Svg, plan: &Plan, page: &Page, table_bottom: i32) {
     let text = format!(
         "rules and numbers at a curve: tc preference on the node crossed{marker}; a text cut with an ellipsis is whole in its tooltip"
     );
-    svg.cut(MARGIN, y, SMALL, Anchor::Start, &text, page.width - 2 * MARGIN);
+    svg.cut(
+        MARGIN,
+        y,
+        SMALL,
+        Anchor::Start,
+        &text,
+        page.width - 2 * MARGIN,
+    );
 }
 
 impl Font {
@@ -648,7 +922,15 @@ impl Svg {
     }
 
     /// `text` as it is; `whole` is what it stands for, when it is a cut.
-    fn text(&mut self, x: i32, y: i32, font: Font, anchor: Anchor, text: &str, whole: Option<&str>) {
+    fn text(
+        &mut self,
+        x: i32,
+        y: i32,
+        font: Font,
+        anchor: Anchor,
+        text: &str,
+        whole: Option<&str>,
+    ) {
         let anchor = match anchor {
             Anchor::Start => "",
             Anchor::Middle => " m",
@@ -682,7 +964,13 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     }
     let end = (most - 1) / 2;
     let start = most - 1 - end;
-    Cow::Owned(text.chars().take(start).chain(['…']).chain(text.chars().skip(length - end)).collect())
+    Cow::Owned(
+        text.chars()
+            .take(start)
+            .chain(['…'])
+            .chain(text.chars().skip(length - end))
+            .collect(),
+    )
 }
 
 /// `text` as XML character data or attribute value. Characters that XML 1.0 cannot hold at all
@@ -716,27 +1004,59 @@ mod tests {
     use crate::plan::{Choices, OppositePaths, RouteStrategy, assemble};
 
     /// A ring of `size` hosts; `long` gives every name its greatest length.
-    fn plan(size: usize, opposite_paths: OppositePaths, strategy: RouteStrategy, long: bool) -> Plan {
-        let pad = |name: String, length: usize| if long { format!("{name:x<length$}") } else { name };
+    fn plan(
+        size: usize,
+        opposite_paths: OppositePaths,
+        strategy: RouteStrategy,
+        long: bool,
+    ) -> Plan {
+        let pad = |name: String, length: usize| {
+            if long {
+                format!("{name:x<length$}")
+            } else {
+                name
+            }
+        };
         let port = |rank: usize, way: usize, domain: usize| {
             // The cable clockwise of node i is number i; its ends are .10 (clockwise) and .11.
-            let cable = if way == 0 { rank } else { (rank + size - 1) % size };
-            let prefix = if strategy == RouteStrategy::ScopeLink { 32 } else { 24 };
+            let cable = if way == 0 {
+                rank
+            } else {
+                (rank + size - 1) % size
+            };
+            let prefix = if strategy == RouteStrategy::ScopeLink {
+                32
+            } else {
+                24
+            };
             RingPort {
-                netdev: pad(format!("en{}p1s0f{way}", if domain == 0 { "" } else { "P2" }), 15).parse().unwrap(),
+                netdev: pad(
+                    format!("en{}p1s0f{way}", if domain == 0 { "" } else { "P2" }),
+                    15,
+                )
+                .parse()
+                .unwrap(),
                 rdma: pad(format!("roce{domain}f{way}"), 63).parse().unwrap(),
                 pci: Some(format!("000{}:01:00.{way}", 2 * domain).parse().unwrap()),
-                ipv4: Cidr { address: [198, 100 + domain as u8, 200 + cable as u8, 210 + way as u8].into(), prefix },
+                ipv4: Cidr {
+                    address: [198, 100 + domain as u8, 200 + cable as u8, 210 + way as u8].into(),
+                    prefix,
+                },
                 mac: Mac([2, 0, 0, rank as u8, domain as u8, way as u8]),
                 hca_index: 2 * domain + way,
             }
         };
         let nodes = (0..size).map(|rank| Node {
             host: pad(format!("spark{}", rank + 1), 128).parse().unwrap(),
-            ports: [[port(rank, 0, 0), port(rank, 0, 1)], [port(rank, 1, 0), port(rank, 1, 1)]],
+            ports: [
+                [port(rank, 0, 0), port(rank, 0, 1)],
+                [port(rank, 1, 0), port(rank, 1, 1)],
+            ],
             management_netdev: None,
         });
-        let ring = Ring { nodes: nodes.collect() };
+        let ring = Ring {
+            nodes: nodes.collect(),
+        };
         let hosts: Vec<HostName> = ring.nodes.iter().map(|n| n.host.clone()).rev().collect();
         let choices = Choices {
             opposite_paths: OppositePaths::Two,
@@ -750,7 +1070,12 @@ mod tests {
         if opposite_paths == OppositePaths::Four {
             // Four paths are planned on the engine's own layout alone; here only their number
             // matters, so every row of a diagonal is there twice.
-            let diagonals: Vec<PathRow> = plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal).cloned().collect();
+            let diagonals: Vec<PathRow> = plan
+                .paths
+                .iter()
+                .filter(|p| p.kind == PathKind::Diagonal)
+                .cloned()
+                .collect();
             plan.paths.extend(diagonals);
             plan.rules.extend(plan.rules.clone());
             plan.routes.extend(plan.routes.clone());
@@ -769,8 +1094,11 @@ mod tests {
                     (OppositePaths::Four, RouteStrategy::AdjacentGateway),
                     (OppositePaths::Two, RouteStrategy::ScopeLink),
                 ] {
-                    let name =
-                        format!("{size}-{}-{strategy:?}-{}", paths.number(), if long { "long" } else { "short" });
+                    let name = format!(
+                        "{size}-{}-{strategy:?}-{}",
+                        paths.number(),
+                        if long { "long" } else { "short" }
+                    );
                     cases.push((name, plan(size, paths, strategy, long)));
                 }
             }
@@ -789,7 +1117,10 @@ mod tests {
             }
             let (tag, text) = piece.split_once('>').expect("a tag ends");
             assert!(!text.contains('>'), "{piece}");
-            let name = tag.split([' ', '/']).find(|n| !n.is_empty()).expect("a tag has a name");
+            let name = tag
+                .split([' ', '/'])
+                .find(|n| !n.is_empty())
+                .expect("a tag has a name");
             assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
             if tag.starts_with('/') {
                 assert_eq!(open.pop(), Some(name), "{piece}");
@@ -797,7 +1128,12 @@ mod tests {
                 open.push(name);
             }
             for reference in text.split('&').skip(1) {
-                assert!(["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|r| reference.starts_with(r)), "{text}");
+                assert!(
+                    ["amp;", "lt;", "gt;", "quot;", "#39;"]
+                        .iter()
+                        .any(|r| reference.starts_with(r)),
+                    "{text}"
+                );
             }
             texts.push(text.trim().to_owned());
         }
@@ -810,8 +1146,14 @@ mod tests {
         for (name, plan) in cases() {
             let svg = topology_svg(&plan);
             let texts = texts(&svg);
-            let has = |what: &str| assert!(texts.iter().any(|t| t == what), "{name}: no text {what}");
-            let mentions = |what: &str| assert!(texts.iter().any(|t| t.contains(what)), "{name}: {what} is nowhere");
+            let has =
+                |what: &str| assert!(texts.iter().any(|t| t == what), "{name}: no text {what}");
+            let mentions = |what: &str| {
+                assert!(
+                    texts.iter().any(|t| t.contains(what)),
+                    "{name}: {what} is nowhere"
+                )
+            };
             for port in &plan.ports {
                 has(port.host.as_str());
                 has(port.netdev.as_str());
@@ -821,11 +1163,19 @@ mod tests {
                 mentions(&port.pci.unwrap().to_string());
             }
             for route in &plan.routes {
-                let gateway = route.gateway.map_or("scope link".into(), |g| format!("via {g}"));
-                has(&format!("{} {gateway} dev {} src {}", route.destination, route.dev, route.src));
+                let gateway = route
+                    .gateway
+                    .map_or("scope link".into(), |g| format!("via {g}"));
+                has(&format!(
+                    "{} {gateway} dev {} src {}",
+                    route.destination, route.dev, route.src
+                ));
             }
             for neighbour in &plan.neighbours {
-                has(&format!("{} lladdr {} dev {}", neighbour.address, neighbour.mac, neighbour.dev));
+                has(&format!(
+                    "{} lladdr {} dev {}",
+                    neighbour.address, neighbour.mac, neighbour.dev
+                ));
             }
             for (path, rule) in diagonals(&plan) {
                 has(&path.name);
@@ -844,29 +1194,58 @@ mod tests {
     fn both_ends_and_the_subnet_of_every_cable_are_named_in_both_domains() {
         let plan = plan(4, OppositePaths::Two, RouteStrategy::AdjacentGateway, false);
         let texts = texts(&topology_svg(&plan));
-        let subnets: BTreeSet<String> = plan.ports.iter().map(|p| p.ipv4.network().to_string()).collect();
+        let subnets: BTreeSet<String> = plan
+            .ports
+            .iter()
+            .map(|p| p.ipv4.network().to_string())
+            .collect();
         assert_eq!(subnets.len(), 8);
         for subnet in subnets {
-            assert_eq!(texts.iter().filter(|t| **t == subnet).count(), 1, "{subnet}");
+            assert_eq!(
+                texts.iter().filter(|t| **t == subnet).count(),
+                1,
+                "{subnet}"
+            );
         }
         // In the host's box, and at the host's end of the cable.
         for netdev in ["enp1s0f0", "enp1s0f1", "enP2p1s0f0", "enP2p1s0f1"] {
-            let rules = plan.rules.iter().flat_map(|r| [&r.dev, &r.redirect]).filter(|d| d.as_str() == netdev).count();
-            assert_eq!(texts.iter().filter(|t| *t == netdev).count(), 4 + 4 + rules, "{netdev}");
+            let rules = plan
+                .rules
+                .iter()
+                .flat_map(|r| [&r.dev, &r.redirect])
+                .filter(|d| d.as_str() == netdev)
+                .count();
+            assert_eq!(
+                texts.iter().filter(|t| *t == netdev).count(),
+                4 + 4 + rules,
+                "{netdev}"
+            );
         }
     }
 
     #[test]
     fn no_text_leaves_the_page_or_meets_another_and_no_box_does() {
         for (name, plan) in cases() {
-            let hosts: Vec<HostPlan> = plan.ring.iter().filter_map(|h| plan.for_host(h.as_str())).collect();
+            let hosts: Vec<HostPlan> = plan
+                .ring
+                .iter()
+                .filter_map(|h| plan.for_host(h.as_str()))
+                .collect();
             let page = Page::of(&plan, &hosts);
             let rects: Vec<_> = page.places.iter().map(|p| page.rect(*p)).collect();
             assert_eq!(rects.len(), plan.ring.len());
             for (i, a) in rects.iter().enumerate() {
-                assert!(a.0 >= MARGIN && a.2 <= page.width - MARGIN && a.3 < page.table_top(), "{name}");
+                assert!(
+                    a.0 >= MARGIN && a.2 <= page.width - MARGIN && a.3 < page.table_top(),
+                    "{name}"
+                );
                 for b in &rects[i + 1..] {
-                    assert!(a.2 + GAP <= b.0 || b.2 + GAP <= a.0 || a.3 + ROW_GAP <= b.1 || b.3 + ROW_GAP <= a.1);
+                    assert!(
+                        a.2 + GAP <= b.0
+                            || b.2 + GAP <= a.0
+                            || a.3 + ROW_GAP <= b.1
+                            || b.3 + ROW_GAP <= a.1
+                    );
                 }
                 // A cable is a straight line: neighbours share a row or a column.
                 let (here, next) = (page.places[i], page.places[(i + 1) % rects.len()]);
@@ -884,7 +1263,10 @@ mod tests {
                     rest.split('"').next().unwrap()
                 };
                 let classes: Vec<&str> = attribute("class").split(' ').collect();
-                let font = [BODY, SMALL, HEAD, TITLE].into_iter().find(|f| f.class == classes[0]).unwrap();
+                let font = [BODY, SMALL, HEAD, TITLE]
+                    .into_iter()
+                    .find(|f| f.class == classes[0])
+                    .unwrap();
                 let shown = line.trim_end_matches("</text>").rsplit('>').next().unwrap();
                 let width = shown.chars().count() as i32 * font.advance;
                 let x: i32 = attribute("x").parse().unwrap();
@@ -895,12 +1277,19 @@ mod tests {
                 } else {
                     x
                 };
-                assert!(left >= MARGIN / 2 && left + width <= page.width - MARGIN / 2, "{name}: {line}");
+                assert!(
+                    left >= MARGIN / 2 && left + width <= page.width - MARGIN / 2,
+                    "{name}: {line}"
+                );
                 let y: i32 = attribute("y").parse().unwrap();
-                assert!((MARGIN / 2..page.height - MARGIN / 2).contains(&y), "{name}: {line}");
+                assert!(
+                    (MARGIN / 2..page.height - MARGIN / 2).contains(&y),
+                    "{name}: {line}"
+                );
                 for (its_left, its_right, its_y, its_line) in &shown_at {
                     // 80 units are less than the distance of any two lines of text.
-                    let apart = left >= *its_right || *its_left >= left + width || (y - its_y).abs() >= 80;
+                    let apart =
+                        left >= *its_right || *its_left >= left + width || (y - its_y).abs() >= 80;
                     assert!(apart, "{name}: {line} and {its_line}");
                 }
                 shown_at.push((left, left + width, y, line));
@@ -930,7 +1319,12 @@ mod tests {
                 }
                 Err(e) => panic!("rsvg-convert: {e}"),
             };
-            child.stdin.take().unwrap().write_all(svg.as_bytes()).unwrap();
+            child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(svg.as_bytes())
+                .unwrap();
             let output = child.wait_with_output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && said.is_empty(), "{name}: {said}");
@@ -940,7 +1334,10 @@ mod tests {
 
     #[test]
     fn characters_that_would_be_markup_are_escaped() {
-        assert_eq!(escaped("a<b>&\"'\u{1b}\u{0}\n\u{fffe}ä"), "a&lt;b&gt;&amp;&quot;&#39;\u{fffd}\u{fffd} \u{fffd}ä");
+        assert_eq!(
+            escaped("a<b>&\"'\u{1b}\u{0}\n\u{fffe}ä"),
+            "a&lt;b&gt;&amp;&quot;&#39;\u{fffd}\u{fffd} \u{fffd}ä"
+        );
         // Names cannot hold such characters; a path's name is text, so it stands for all of them.
         let mut plan = plan(4, OppositePaths::Two, RouteStrategy::AdjacentGateway, false);
         for path in &mut plan.paths {

@@ -21,7 +21,9 @@ pub struct Attr<'a> {
 
 impl<'a> Attr<'a> {
     fn array<const N: usize>(&self) -> Result<[u8; N], Malformed> {
-        self.value.try_into().map_err(|_| Malformed("an attribute of another size than its type has"))
+        self.value
+            .try_into()
+            .map_err(|_| Malformed("an attribute of another size than its type has"))
     }
 
     /// An 8-bit value.
@@ -46,7 +48,11 @@ impl<'a> Attr<'a> {
 
     /// A string: up to the first NUL, bytes that are not UTF-8 replaced.
     pub fn text(&self) -> String {
-        let end = self.value.iter().position(|b| *b == 0).unwrap_or(self.value.len());
+        let end = self
+            .value
+            .iter()
+            .position(|b| *b == 0)
+            .unwrap_or(self.value.len());
         String::from_utf8_lossy(&self.value[..end]).into_owned()
     }
 
@@ -65,13 +71,17 @@ impl<'a> Attrs<'a> {
     pub fn parse(mut bytes: &'a [u8]) -> Result<Attrs<'a>, Malformed> {
         let mut attrs = Vec::new();
         while !bytes.is_empty() {
-            let ([l0, l1, k0, k1], rest) =
-                bytes.split_first_chunk::<HEADER>().ok_or(Malformed("less than the header of an attribute"))?;
+            let ([l0, l1, k0, k1], rest) = bytes
+                .split_first_chunk::<HEADER>()
+                .ok_or(Malformed("less than the header of an attribute"))?;
             let value = usize::from(u16::from_ne_bytes([*l0, *l1]))
                 .checked_sub(HEADER)
                 .and_then(|n| rest.get(..n))
                 .ok_or(Malformed("an attribute whose length is wrong"))?;
-            attrs.push(Attr { kind: u16::from_ne_bytes([*k0, *k1]) & !FLAGS, value });
+            attrs.push(Attr {
+                kind: u16::from_ne_bytes([*k0, *k1]) & !FLAGS,
+                value,
+            });
             bytes = rest.get(value.len().next_multiple_of(4)..).unwrap_or(&[]);
         }
         Ok(Attrs(attrs))
@@ -89,7 +99,8 @@ impl<'a> Attrs<'a> {
 
     /// The attributes in the one of type `kind`; none when it is not there.
     pub fn nested(&self, kind: u16) -> Result<Attrs<'a>, Malformed> {
-        self.get(kind).map_or_else(|| Ok(Attrs::default()), |a| a.nested())
+        self.get(kind)
+            .map_or_else(|| Ok(Attrs::default()), |a| a.nested())
     }
 
     /// All attributes, in order.

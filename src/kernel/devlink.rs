@@ -200,7 +200,10 @@ fn param(attrs: &Attrs) -> Result<Param, Malformed> {
             values.push((mode, data));
         }
     }
-    Ok(Param { name: param.need(ATTR_PARAM_NAME)?.text(), values })
+    Ok(Param {
+        name: param.need(ATTR_PARAM_NAME)?.text(),
+        values,
+    })
 }
 
 /// `None` for a type that this program does not know. A flag that is off has no data.
@@ -216,21 +219,33 @@ fn param_value(kind: u8, data: Option<Attr>) -> Result<Option<ParamValue>, Malfo
 }
 
 fn reloads(attrs: &Attrs) -> Result<Reloads, Malformed> {
-    let failed = attrs.get(ATTR_RELOAD_FAILED).is_some_and(|a| a.value.first().is_some_and(|b| *b != 0));
+    let failed = attrs
+        .get(ATTR_RELOAD_FAILED)
+        .is_some_and(|a| a.value.first().is_some_and(|b| *b != 0));
     let mut driver_reinit = None;
-    for info in attrs.nested(ATTR_DEV_STATS)?.nested(ATTR_RELOAD_STATS)?.all(ATTR_RELOAD_ACTION_INFO) {
+    for info in attrs
+        .nested(ATTR_DEV_STATS)?
+        .nested(ATTR_RELOAD_STATS)?
+        .all(ATTR_RELOAD_ACTION_INFO)
+    {
         let info = info.nested()?;
         if info.need(ATTR_RELOAD_ACTION)?.u8()? != ACTION_DRIVER_REINIT {
             continue;
         }
-        for entry in info.nested(ATTR_RELOAD_ACTION_STATS)?.all(ATTR_RELOAD_STATS_ENTRY) {
+        for entry in info
+            .nested(ATTR_RELOAD_ACTION_STATS)?
+            .all(ATTR_RELOAD_STATS_ENTRY)
+        {
             let entry = entry.nested()?;
             if entry.need(ATTR_RELOAD_STATS_LIMIT)?.u8()? == LIMIT_UNSPEC {
                 driver_reinit = Some(entry.need(ATTR_RELOAD_STATS_VALUE)?.u32()?);
             }
         }
     }
-    Ok(Reloads { driver_reinit, failed })
+    Ok(Reloads {
+        driver_reinit,
+        failed,
+    })
 }
 
 #[cfg(test)]
@@ -240,11 +255,17 @@ mod tests {
     use crate::kernel::{captured, damaged};
 
     fn messages(text: &str) -> Vec<GenericMessage> {
-        captured(text).iter().map(|bytes| GenericMessage::parse(bytes).unwrap()).collect()
+        captured(text)
+            .iter()
+            .map(|bytes| GenericMessage::parse(bytes).unwrap())
+            .collect()
     }
 
     fn handle(device: &str) -> Handle {
-        Handle { bus: "pci".into(), device: device.into() }
+        Handle {
+            bus: "pci".into(),
+            device: device.into(),
+        }
     }
 
     #[test]
@@ -252,11 +273,17 @@ mod tests {
         let all = messages(include_str!("../../tests/captured/devlink-params.hex"));
         let of_device = |device: &str| -> Vec<Param> {
             let attrs = all.iter().map(|message| message.attrs().unwrap());
-            attrs.filter(|attrs| of(attrs, &handle(device)).unwrap()).map(|attrs| param(&attrs).unwrap()).collect()
+            attrs
+                .filter(|attrs| of(attrs, &handle(device)).unwrap())
+                .map(|attrs| param(&attrs).unwrap())
+                .collect()
         };
-        for (device, size) in
-            [("0000:01:00.0", 1024), ("0000:01:00.1", 8192), ("0000:02:00.0", 8192), ("0000:02:00.1", 1024)]
-        {
+        for (device, size) in [
+            ("0000:01:00.0", 1024),
+            ("0000:01:00.1", 8192),
+            ("0000:02:00.0", 8192),
+            ("0000:02:00.1", 1024),
+        ] {
             let number = |name: &str, number| Param {
                 name: name.into(),
                 values: vec![(Mode::Driverinit, ParamValue::Number(number))],
@@ -265,7 +292,11 @@ mod tests {
                 name: FLOW_STEERING_MODE.into(),
                 values: vec![(Mode::Runtime, ParamValue::Text("dmfs".into()))],
             };
-            let wanted = [number(HAIRPIN_QUEUE_SIZE, size), number(HAIRPIN_NUM_QUEUES, 2), mode];
+            let wanted = [
+                number(HAIRPIN_QUEUE_SIZE, size),
+                number(HAIRPIN_NUM_QUEUES, 2),
+                mode,
+            ];
             assert_eq!(of_device(device), wanted, "{device}");
         }
         assert_eq!(of_device("0000:03:00.0"), []);
@@ -274,8 +305,14 @@ mod tests {
     #[test]
     fn reload_counters_of_a_real_kernel_read_as_devlink_shows_them() {
         let all = messages(include_str!("../../tests/captured/devlink-get.hex"));
-        let read: Vec<Reloads> = all.iter().map(|message| reloads(&message.attrs().unwrap()).unwrap()).collect();
-        let counted = |count| Reloads { driver_reinit: Some(count), failed: false };
+        let read: Vec<Reloads> = all
+            .iter()
+            .map(|message| reloads(&message.attrs().unwrap()).unwrap())
+            .collect();
+        let counted = |count| Reloads {
+            driver_reinit: Some(count),
+            failed: false,
+        };
         assert_eq!(read, [counted(0), counted(1)]);
     }
 
@@ -283,7 +320,13 @@ mod tests {
     fn a_driver_that_counts_no_reloads_has_no_counter() {
         let attrs = handle("0000:01:00.0").attrs();
         let attrs = Attrs::parse(attrs.bytes()).unwrap();
-        assert_eq!(reloads(&attrs), Ok(Reloads { driver_reinit: None, failed: false }));
+        assert_eq!(
+            reloads(&attrs),
+            Ok(Reloads {
+                driver_reinit: None,
+                failed: false
+            })
+        );
     }
 
     #[test]
@@ -293,9 +336,15 @@ mod tests {
             include_str!("../../tests/captured/devlink-get.hex"),
         ] {
             for bytes in captured(text).iter().flat_map(|bytes| damaged(bytes)) {
-                let Ok(message) = GenericMessage::parse(&bytes) else { continue };
+                let Ok(message) = GenericMessage::parse(&bytes) else {
+                    continue;
+                };
                 let Ok(attrs) = message.attrs() else { continue };
-                let _ = (of(&attrs, &handle("0000:01:00.0")), param(&attrs), reloads(&attrs));
+                let _ = (
+                    of(&attrs, &handle("0000:01:00.0")),
+                    param(&attrs),
+                    reloads(&attrs),
+                );
             }
         }
     }

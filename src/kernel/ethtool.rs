@@ -43,7 +43,9 @@ impl Ethtool {
     /// The feature `name` of `device`.
     pub fn feature(&mut self, device: &NetdevName, name: &str) -> Result<Feature, Error> {
         let mut attrs = Writer::default();
-        attrs.nest(FEATURES_HEADER, |header| header.text(HEADER_DEV_NAME, device.as_str()));
+        attrs.nest(FEATURES_HEADER, |header| {
+            header.text(HEADER_DEV_NAME, device.as_str())
+        });
         let answer = self.0.request(MSG_FEATURES_GET, &attrs)?;
         Ok(feature(&answer.attrs()?, name)?)
     }
@@ -54,7 +56,10 @@ fn feature(attrs: &Attrs, name: &str) -> Result<Feature, Malformed> {
     let active = in_set(attrs, FEATURES_ACTIVE, name)?;
     let changeable = in_set(attrs, FEATURES_HW, name)?;
     let never = in_set(attrs, FEATURES_NOCHANGE, name)?;
-    Ok(Feature { active, fixed: !changeable || never })
+    Ok(Feature {
+        active,
+        fixed: !changeable || never,
+    })
 }
 
 /// Whether the bit called `name` is set in the bit set of type `kind`.
@@ -84,15 +89,37 @@ mod tests {
         let bytes = &captured(include_str!("../../tests/captured/ethtool-features.hex"))[0];
         let message = GenericMessage::parse(bytes).unwrap();
         let read = |name| feature(&message.attrs().unwrap(), name).unwrap();
-        assert_eq!(read(HW_TC_OFFLOAD), Feature { active: true, fixed: false });
-        assert_eq!(read("highdma"), Feature { active: false, fixed: true });
-        assert_eq!(read("tx-nocache-copy"), Feature { active: false, fixed: false });
+        assert_eq!(
+            read(HW_TC_OFFLOAD),
+            Feature {
+                active: true,
+                fixed: false
+            }
+        );
+        assert_eq!(
+            read("highdma"),
+            Feature {
+                active: false,
+                fixed: true
+            }
+        );
+        assert_eq!(
+            read("tx-nocache-copy"),
+            Feature {
+                active: false,
+                fixed: false
+            }
+        );
     }
 
     #[test]
     fn a_bit_set_with_a_mask_lists_bits_that_are_off() {
         let mut w = Writer::default();
-        for (kind, on) in [(FEATURES_ACTIVE, false), (FEATURES_HW, true), (FEATURES_NOCHANGE, false)] {
+        for (kind, on) in [
+            (FEATURES_ACTIVE, false),
+            (FEATURES_HW, true),
+            (FEATURES_NOCHANGE, false),
+        ] {
             w.nest(kind, |set| {
                 set.nest(BITSET_BITS, |bits| {
                     bits.nest(BITSET_BITS_BIT, |bit| {
@@ -105,6 +132,12 @@ mod tests {
             });
         }
         let attrs = Attrs::parse(w.bytes()).unwrap();
-        assert_eq!(feature(&attrs, HW_TC_OFFLOAD), Ok(Feature { active: false, fixed: false }));
+        assert_eq!(
+            feature(&attrs, HW_TC_OFFLOAD),
+            Ok(Feature {
+                active: false,
+                fixed: false
+            })
+        );
     }
 }

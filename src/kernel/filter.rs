@@ -43,7 +43,11 @@ const USER_HZ: u64 = 100;
 
 /// The filter of a message; `None` for the entry without options that stands for a whole
 /// preference. `links` gives the names of devices.
-pub(super) fn decode(message: &TcMessage, side: Side, links: &[Link]) -> Result<Option<Filter>, String> {
+pub(super) fn decode(
+    message: &TcMessage,
+    side: Side,
+    links: &[Link],
+) -> Result<Option<Filter>, String> {
     let (mut kind, mut options, mut chain) = (None, None, 0);
     for attribute in &message.attributes {
         match attribute {
@@ -53,7 +57,9 @@ pub(super) fn decode(message: &TcMessage, side: Side, links: &[Link]) -> Result<
             _ => {}
         }
     }
-    let Some(options) = options else { return Ok(None) };
+    let Some(options) = options else {
+        return Ok(None);
+    };
     let kind = kind.ok_or("a filter without a kind")?;
     let handle = message.header.handle;
     // tcm_info: preference in the upper half, protocol in network order in the lower.
@@ -65,7 +71,11 @@ pub(super) fn decode(message: &TcMessage, side: Side, links: &[Link]) -> Result<
         chain,
         handle: u32::from(handle.major) << 16 | u32::from(handle.minor),
         kind: kind.into(),
-        flower: if kind == "flower" { Some(flower(options, links)?) } else { None },
+        flower: if kind == "flower" {
+            Some(flower(options, links)?)
+        } else {
+            None
+        },
     }))
 }
 
@@ -86,7 +96,9 @@ fn flower(options: &[TcOption], links: &[Link]) -> Result<Flower, String> {
     };
     let mask = |mask: &[u8; 6]| (*mask != [0xff; 6]).then_some(Mac(*mask));
     for option in options {
-        let TcOption::Flower(key) = option else { continue };
+        let TcOption::Flower(key) = option else {
+            continue;
+        };
         match key {
             Key::EthType(number) => flower.eth_type = Some(EtherType(*number)),
             Key::EthSrc(mac) => flower.src_mac = Some(Mac(*mac)),
@@ -101,7 +113,10 @@ fn flower(options: &[TcOption], links: &[Link]) -> Result<Flower, String> {
             }
             Key::InHwCount(count) => flower.in_hw_count = Some(*count),
             Key::Actions(actions) => {
-                flower.actions = actions.iter().map(|a| action(a, links)).collect::<Result<_, _>>()?;
+                flower.actions = actions
+                    .iter()
+                    .map(|a| action(a, links))
+                    .collect::<Result<_, _>>()?;
             }
             other => flower.other_keys.push(other.kind()),
         }
@@ -131,8 +146,10 @@ fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
                     match option {
                         TcActionOption::Mirror(TcActionMirrorOption::Parms(parameters)) => {
                             fact.control = Some(control(parameters.generic.action));
-                            fact.mirred =
-                                Some(Mirred { way: way(parameters.eaction), dev: name_of(parameters.ifindex, links) });
+                            fact.mirred = Some(Mirred {
+                                way: way(parameters.eaction),
+                                dev: name_of(parameters.ifindex, links),
+                            });
                         }
                         TcActionOption::Mirror(TcActionMirrorOption::Tm(times)) => {
                             fact.installed_seconds = Some(times.install / USER_HZ);
@@ -158,16 +175,21 @@ fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
     if fact.kind.as_str() != "pedit" {
         // Every action numbers its parameters for itself, mostly 2; a `tc_gen` begins them.
         if kind == PEDIT_PARMS && value.len() >= GEN_ACTION + 4 {
-            fact.control = number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
+            fact.control =
+                number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
         }
         return Ok(());
     }
     match kind {
         PEDIT_PARMS | PEDIT_PARMS_EX => {
-            fact.control = number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
+            fact.control =
+                number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
             // The kernel gives the extended keys before the words, or after: keep what is there.
             let known = std::mem::take(&mut fact.edits);
-            let words = value.get(PEDIT_SEL..).unwrap_or(&[]).chunks_exact(PEDIT_KEY);
+            let words = value
+                .get(PEDIT_SEL..)
+                .unwrap_or(&[])
+                .chunks_exact(PEDIT_KEY);
             fact.edits = words
                 .enumerate()
                 .map(|(i, word)| {
@@ -182,9 +204,12 @@ fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
                 .collect();
         }
         PEDIT_KEYS_EX => {
-            let attrs = Attrs::parse(&value).map_err(|e| format!("the keys of a pedit action: {e}"))?;
+            let attrs =
+                Attrs::parse(&value).map_err(|e| format!("the keys of a pedit action: {e}"))?;
             for (i, key) in attrs.all(PEDIT_KEY_EX).enumerate() {
-                let key = key.nested().map_err(|e| format!("a key of a pedit action: {e}"))?;
+                let key = key
+                    .nested()
+                    .map_err(|e| format!("a key of a pedit action: {e}"))?;
                 let read = |kind| key.get(kind).and_then(|a| a.u16().ok());
                 if fact.edits.len() <= i {
                     fact.edits.push(plain_edit());
@@ -199,7 +224,13 @@ fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
         }
         PEDIT_TM => {
             // struct tcf_t: install, lastuse, expires, firstuse, 64 bits each.
-            let ticks = |at: usize| value.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+            let ticks = |at: usize| {
+                value
+                    .get(at..at + 8)?
+                    .try_into()
+                    .ok()
+                    .map(u64::from_ne_bytes)
+            };
             fact.installed_seconds = ticks(0).map(|t| t / USER_HZ);
             fact.idle_seconds = ticks(8).map(|t| t / USER_HZ);
         }
@@ -240,7 +271,11 @@ fn hex(bytes: &[u8]) -> Text {
 
 /// The 32 bits in host order at byte `at`.
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
+    bytes
+        .get(at..at + 4)?
+        .try_into()
+        .ok()
+        .map(u32::from_ne_bytes)
 }
 
 /// `TC_ACT_*` (`linux/pkt_cls.h`), with the words of `tc`.
@@ -319,7 +354,9 @@ mod tests {
     }
 
     fn decoded(bytes: &[u8], links: &[Link]) -> Filter {
-        decode(&TcMessage::parse(bytes).unwrap(), Side::Ingress, links).unwrap().unwrap()
+        decode(&TcMessage::parse(bytes).unwrap(), Side::Ingress, links)
+            .unwrap()
+            .unwrap()
     }
 
     fn edit(offset: u32, keep: &str, value: &str) -> Edit {
@@ -337,8 +374,14 @@ mod tests {
     fn the_rule_of_a_diagonal_reads_as_tc_shows_it() {
         let bytes = &captured(include_str!("../../tests/captured/flower.hex"))[0];
         let filter = decoded(bytes, &links());
-        assert_eq!((filter.pref, filter.handle, filter.chain), (49152, 49152, 0));
-        assert_eq!((filter.protocol, filter.kind.as_str()), (EtherType(0x88b5), "flower"));
+        assert_eq!(
+            (filter.pref, filter.handle, filter.chain),
+            (49152, 49152, 0)
+        );
+        assert_eq!(
+            (filter.protocol, filter.kind.as_str()),
+            (EtherType(0x88b5), "flower")
+        );
         let flower = filter.flower.unwrap();
         assert_eq!(flower.eth_type, Some(EtherType(0x88b5)));
         assert_eq!(flower.src_mac.unwrap().to_string(), "aa:bb:cc:00:00:02");
@@ -346,15 +389,41 @@ mod tests {
         assert_eq!((flower.src_mac_mask, flower.dst_mac_mask), (None, None));
         assert!(flower.other_keys.is_empty());
         assert_eq!((flower.skip_sw, flower.skip_hw), (true, false));
-        assert_eq!((flower.in_hw, flower.not_in_hw, flower.in_hw_count), (true, false, Some(1)));
-        let kinds: Vec<_> = flower.actions.iter().map(|a| (a.kind.as_str(), a.control.clone().unwrap())).collect();
-        assert_eq!(kinds, [("pedit", "pipe".into()), ("pedit", "pipe".into()), ("mirred", "stolen".into())]);
+        assert_eq!(
+            (flower.in_hw, flower.not_in_hw, flower.in_hw_count),
+            (true, false, Some(1))
+        );
+        let kinds: Vec<_> = flower
+            .actions
+            .iter()
+            .map(|a| (a.kind.as_str(), a.control.clone().unwrap()))
+            .collect();
+        assert_eq!(
+            kinds,
+            [
+                ("pedit", "pipe".into()),
+                ("pedit", "pipe".into()),
+                ("mirred", "stolen".into())
+            ]
+        );
         assert_eq!(flower.actions[0].edits, [edit(12, "0000ffff", "08000000")]);
-        assert_eq!(flower.actions[1].edits, [edit(0, "00000000", "aabbcc00"), edit(4, "0000ffff", "00040000")]);
+        assert_eq!(
+            flower.actions[1].edits,
+            [
+                edit(0, "00000000", "aabbcc00"),
+                edit(4, "0000ffff", "00040000")
+            ]
+        );
         let mirred = flower.actions[2].mirred.clone().unwrap();
-        assert_eq!((mirred.way.as_str(), mirred.dev.unwrap().as_str()), ("egress redirect", "enp1s0f0np0"));
+        assert_eq!(
+            (mirred.way.as_str(), mirred.dev.unwrap().as_str()),
+            ("egress redirect", "enp1s0f0np0")
+        );
         assert!(flower.actions[2].installed_seconds.unwrap() > 0);
-        assert_eq!((flower.actions[2].packets, flower.actions[2].hw_packets), (Some(0), Some(0)));
+        assert_eq!(
+            (flower.actions[2].packets, flower.actions[2].hw_packets),
+            (Some(0), Some(0))
+        );
     }
 
     #[test]
@@ -384,11 +453,23 @@ mod tests {
              200002000000000000000000040000000000000000000000010000000500000008001600020000000600080088b50000",
         )[0];
         let filter = decoded(bytes, &[]);
-        assert_eq!((filter.pref, filter.handle, filter.protocol), (49152, 49152, EtherType(0x88b5)));
+        assert_eq!(
+            (filter.pref, filter.handle, filter.protocol),
+            (49152, 49152, EtherType(0x88b5))
+        );
         let flower = filter.flower.unwrap();
         assert_eq!(flower.actions[0].edits, [edit(12, "0000ffff", "08000000")]);
-        assert_eq!(flower.actions[1].edits, [edit(0, "00000000", "aabbcc00"), edit(4, "0000ffff", "00030000")]);
-        assert_eq!((flower.skip_sw, flower.in_hw, flower.in_hw_count), (true, false, None));
+        assert_eq!(
+            flower.actions[1].edits,
+            [
+                edit(0, "00000000", "aabbcc00"),
+                edit(4, "0000ffff", "00030000")
+            ]
+        );
+        assert_eq!(
+            (flower.skip_sw, flower.in_hw, flower.in_hw_count),
+            (true, false, None)
+        );
     }
 
     #[test]

@@ -33,7 +33,10 @@ impl GenericMessage {
         let (header, attributes) = payload
             .split_first_chunk::<HEADER>()
             .ok_or_else(|| Error::Malformed("a generic message shorter than its header".into()))?;
-        Ok(GenericMessage { command: header[0], bytes: attributes.to_vec() })
+        Ok(GenericMessage {
+            command: header[0],
+            bytes: attributes.to_vec(),
+        })
     }
 
     /// Its attributes.
@@ -46,8 +49,11 @@ impl Generic {
     /// Opens a socket and asks for the family's number. `ENOENT` when the kernel has no such
     /// family (its module is not loaded).
     pub fn open(name: &str, version: u8) -> Result<Generic, Error> {
-        let mut generic =
-            Generic { socket: Socket::open(Family::Generic)?, family: GENL_ID_CTRL, version: CTRL_VERSION };
+        let mut generic = Generic {
+            socket: Socket::open(Family::Generic)?,
+            family: GENL_ID_CTRL,
+            version: CTRL_VERSION,
+        };
         let mut attrs = Writer::default();
         attrs.text(CTRL_ATTR_FAMILY_NAME, name);
         let answer = generic.request(CTRL_CMD_GETFAMILY, &attrs)?;
@@ -64,7 +70,10 @@ impl Generic {
     pub fn request(&mut self, command: u8, attrs: &Writer) -> Result<GenericMessage, Error> {
         let payload = self.payload(command, attrs);
         let answer = self.socket.request(self.family, 0, &payload)?;
-        let first = answer.messages.first().ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
+        let first = answer
+            .messages
+            .first()
+            .ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
         GenericMessage::parse(&first.payload)
     }
 
@@ -72,6 +81,9 @@ impl Generic {
     pub fn dump(&mut self, command: u8, attrs: &Writer) -> Result<Vec<GenericMessage>, Error> {
         let payload = self.payload(command, attrs);
         let messages = self.socket.dump(self.family, &payload)?;
-        messages.iter().map(|Message { payload, .. }| GenericMessage::parse(payload)).collect()
+        messages
+            .iter()
+            .map(|Message { payload, .. }| GenericMessage::parse(payload))
+            .collect()
     }
 }

@@ -31,7 +31,9 @@ pub mod sysfs;
 #[cfg(test)]
 fn captured(text: &str) -> Vec<Vec<u8>> {
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
-    text.lines().map(|line| line.as_bytes().chunks_exact(2).map(byte).collect()).collect()
+    text.lines()
+        .map(|line| line.as_bytes().chunks_exact(2).map(byte).collect())
+        .collect()
 }
 
 /// Damaged forms of a message: cut at every byte, and every byte changed.

@@ -189,7 +189,12 @@ impl Socket {
             Ok((socket, port))
         };
         let (socket, port) = open().map_err(|source| Error::Open { family, source })?;
-        Ok(Socket { socket, port, sequence: 0, buffer: vec![0; DATAGRAM] })
+        Ok(Socket {
+            socket,
+            port,
+            sequence: 0,
+            buffer: vec![0; DATAGRAM],
+        })
     }
 
     /// Sends one request and waits for its acknowledgement. `flags` are those beside
@@ -225,16 +230,21 @@ impl Socket {
         let mut collected = Collector::new(self.sequence, self.port);
         loop {
             // With MSG_TRUNC the kernel gives the datagram's real length, not what was copied.
-            let (length, _) = self.socket.recv(&mut self.buffer, Msg::TRUNC).map_err(|e| match e.kind() {
-                io::ErrorKind::WouldBlock => {
-                    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs()))
-                }
-                _ => e,
+            let (length, _) =
+                self.socket
+                    .recv(&mut self.buffer, Msg::TRUNC)
+                    .map_err(|e| match e.kind() {
+                        io::ErrorKind::WouldBlock => io::Error::new(
+                            io::ErrorKind::TimedOut,
+                            format!("no answer within {} s", PATIENCE.as_secs()),
+                        ),
+                        _ => e,
+                    })?;
+            let datagram = self.buffer.get(..length).ok_or_else(|| {
+                Error::Malformed(format!(
+                    "a datagram of {length} bytes, {DATAGRAM} at most wanted"
+                ))
             })?;
-            let datagram = self
-                .buffer
-                .get(..length)
-                .ok_or_else(|| Error::Malformed(format!("a datagram of {length} bytes, {DATAGRAM} at most wanted")))?;
             if let Some(answer) = collected.add(datagram).map_err(explain)? {
                 return Ok(answer);
             }
@@ -246,7 +256,11 @@ impl Socket {
 fn explain(error: Error) -> Error {
     match error {
         Error::Kernel(mut refusal) if refusal.errno == libc::EPERM => {
-            let has = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN);
+            let has = caps::has_cap(
+                None,
+                caps::CapSet::Effective,
+                caps::Capability::CAP_NET_ADMIN,
+            );
             refusal.lacks_net_admin = matches!(has, Ok(false));
             Error::Kernel(refusal)
         }
@@ -272,7 +286,11 @@ fn receive_timeout(socket: &NlSocket, timeout: Duration) -> io::Result<()> {
             size_of::<libc::timeval>() as libc::socklen_t,
         )
     };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// The answer to one request, from its datagrams. Pure: bytes in, answer out.
@@ -286,23 +304,48 @@ struct Collector {
 
 impl Collector {
     fn new(sequence: u32, port: u32) -> Collector {
-        Collector { sequence, port, answer: Answer::default(), size: 0, interrupted: false }
+        Collector {
+            sequence,
+            port,
+            answer: Answer::default(),
+            size: 0,
+            interrupted: false,
+        }
     }
 
     /// Takes one datagram; gives the answer once it is complete.
     fn add(&mut self, mut datagram: &[u8]) -> Result<Option<Answer>, Error> {
         while !datagram.is_empty() {
-            let (header, rest) = datagram
-                .split_first_chunk::<HEADER>()
-                .ok_or_else(|| Error::Malformed(format!("{} bytes in place of a message", datagram.len())))?;
-            let [l0, l1, l2, l3, k0, k1, f0, f1, s0, s1, s2, s3, p0, p1, p2, p3] = *header;
+            let (header, rest) = datagram.split_first_chunk::<HEADER>().ok_or_else(|| {
+                Error::Malformed(format!("{} bytes in place of a message", datagram.len()))
+            })?;
+            let [
+                l0,
+                l1,
+                l2,
+                l3,
+                k0,
+                k1,
+                f0,
+                f1,
+                s0,
+                s1,
+                s2,
+                s3,
+                p0,
+                p1,
+                p2,
+                p3,
+            ] = *header;
             let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
             let kind = u16::from_ne_bytes([k0, k1]);
             let flags = u16::from_ne_bytes([f0, f1]);
             let payload = length
                 .checked_sub(HEADER)
                 .and_then(|n| rest.get(..n))
-                .ok_or_else(|| Error::Malformed(format!("a message of {length} bytes in {}", datagram.len())))?;
+                .ok_or_else(|| {
+                    Error::Malformed(format!("a message of {length} bytes in {}", datagram.len()))
+                })?;
             // Messages are padded to 4 bytes; the last one need not be.
             datagram = rest.get(payload.len().next_multiple_of(4)..).unwrap_or(&[]);
             // An answer left over from a request that was given up, or not for this socket.
@@ -321,7 +364,10 @@ impl Collector {
                     if self.size > LARGEST_ANSWER {
                         return Err(Error::TooLong);
                     }
-                    self.answer.messages.push(Message { kind, payload: payload.to_vec() });
+                    self.answer.messages.push(Message {
+                        kind,
+                        payload: payload.to_vec(),
+                    });
                 }
             }
         }
@@ -341,31 +387,43 @@ impl Collector {
         } else if kind == NLMSG_DONE {
             rest
         } else {
-            let (original, after) = rest
-                .split_first_chunk::<HEADER>()
-                .ok_or_else(|| Error::Malformed("an error message without the request's header".into()))?;
+            let (original, after) = rest.split_first_chunk::<HEADER>().ok_or_else(|| {
+                Error::Malformed("an error message without the request's header".into())
+            })?;
             let [l0, l1, l2, l3, ..] = *original;
             let body = (u32::from_ne_bytes([l0, l1, l2, l3]) as usize).saturating_sub(HEADER);
-            let skipped = if flags & NLM_F_CAPPED == 0 { body.saturating_add(3) & !3 } else { 0 };
-            after
-                .get(skipped..)
-                .ok_or_else(|| Error::Malformed("an error message shorter than the request in it".into()))?
+            let skipped = if flags & NLM_F_CAPPED == 0 {
+                body.saturating_add(3) & !3
+            } else {
+                0
+            };
+            after.get(skipped..).ok_or_else(|| {
+                Error::Malformed("an error message shorter than the request in it".into())
+            })?
         };
         let attrs = Attrs::parse(extended)?;
-        let message = attrs.get(NLMSGERR_ATTR_MSG).map(|a| a.text()).filter(|m| !m.is_empty());
+        let message = attrs
+            .get(NLMSGERR_ATTR_MSG)
+            .map(|a| a.text())
+            .filter(|m| !m.is_empty());
         if code != 0 {
             return Err(Error::Kernel(Refusal {
                 errno: code.checked_neg().unwrap_or(i32::MAX),
                 message,
                 offset: attrs.get(NLMSGERR_ATTR_OFFS).and_then(|a| a.u32().ok()),
-                missing: attrs.get(NLMSGERR_ATTR_MISS_TYPE).and_then(|a| a.u32().ok()),
+                missing: attrs
+                    .get(NLMSGERR_ATTR_MISS_TYPE)
+                    .and_then(|a| a.u32().ok()),
                 lacks_net_admin: false,
             }));
         }
         if self.interrupted {
             return Err(Error::Interrupted);
         }
-        Ok(Answer { messages: std::mem::take(&mut self.answer.messages), warning: message })
+        Ok(Answer {
+            messages: std::mem::take(&mut self.answer.messages),
+            warning: message,
+        })
     }
 }
 
@@ -404,9 +462,15 @@ mod tests {
         let mut w = crate::kernel::attr::Writer::default();
         w.put(NLMSGERR_ATTR_MSG, b"Nexthop has invalid gateway\0");
         w.put(NLMSGERR_ATTR_OFFS, &24u32.to_ne_bytes());
-        for (capped, flags) in [(false, NLM_F_ACK_TLVS), (true, NLM_F_ACK_TLVS | NLM_F_CAPPED)] {
+        for (capped, flags) in [
+            (false, NLM_F_ACK_TLVS),
+            (true, NLM_F_ACK_TLVS | NLM_F_CAPPED),
+        ] {
             let payload = error_payload(-libc::ENETUNREACH, capped, w.bytes());
-            let Err(Error::Kernel(refusal)) = collect(&message(NLMSG_ERROR, flags, &payload)) else { panic!() };
+            let Err(Error::Kernel(refusal)) = collect(&message(NLMSG_ERROR, flags, &payload))
+            else {
+                panic!()
+            };
             assert_eq!(refusal.errno, libc::ENETUNREACH);
             assert_eq!(
                 refusal.to_string(),
@@ -417,11 +481,26 @@ mod tests {
 
     #[test]
     fn a_want_of_permission_names_the_capability_that_this_process_lacks() {
-        let refusal = Refusal { errno: libc::EPERM, message: None, offset: None, missing: None, lacks_net_admin: false };
-        let has = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_NET_ADMIN).unwrap();
+        let refusal = Refusal {
+            errno: libc::EPERM,
+            message: None,
+            offset: None,
+            missing: None,
+            lacks_net_admin: false,
+        };
+        let has = caps::has_cap(
+            None,
+            caps::CapSet::Effective,
+            caps::Capability::CAP_NET_ADMIN,
+        )
+        .unwrap();
         let text = explain(Error::Kernel(refusal.clone())).to_string();
         assert_eq!(text.contains("lacks CAP_NET_ADMIN"), !has, "{text}");
-        let other = explain(Error::Kernel(Refusal { errno: libc::ENODEV, ..refusal })).to_string();
+        let other = explain(Error::Kernel(Refusal {
+            errno: libc::ENODEV,
+            ..refusal
+        }))
+        .to_string();
         assert!(!other.contains("CAP_NET_ADMIN"), "{other}");
     }
 
@@ -430,7 +509,13 @@ mod tests {
         let mut w = crate::kernel::attr::Writer::default();
         w.put(NLMSGERR_ATTR_MSG, b"deprecated\0");
         let payload = error_payload(0, true, w.bytes());
-        let answer = collect(&message(NLMSG_ERROR, NLM_F_ACK_TLVS | NLM_F_CAPPED, &payload)).unwrap().unwrap();
+        let answer = collect(&message(
+            NLMSG_ERROR,
+            NLM_F_ACK_TLVS | NLM_F_CAPPED,
+            &payload,
+        ))
+        .unwrap()
+        .unwrap();
         assert_eq!(answer.warning.as_deref(), Some("deprecated"));
     }
 
@@ -445,7 +530,13 @@ mod tests {
         bytes.extend(strange);
         bytes.extend(message(NLMSG_DONE, 2, &0i32.to_ne_bytes()));
         let answer = collect(&bytes).unwrap().unwrap();
-        assert_eq!(answer.messages, [Message { kind: 16, payload: b"ours".to_vec() }]);
+        assert_eq!(
+            answer.messages,
+            [Message {
+                kind: 16,
+                payload: b"ours".to_vec()
+            }]
+        );
     }
 
     #[test]
@@ -472,8 +563,17 @@ mod tests {
             p[4..8].copy_from_slice(&u32::MAX.to_ne_bytes());
             message(NLMSG_ERROR, NLM_F_ACK_TLVS, &p)
         };
-        for bytes in [long, short, lying_request, vec![1, 2, 3], message(NLMSG_ERROR, NLM_F_ACK_TLVS, &[1, 0, 0, 0])] {
-            assert!(matches!(collect(&bytes), Err(Error::Malformed(_))), "{bytes:?}");
+        for bytes in [
+            long,
+            short,
+            lying_request,
+            vec![1, 2, 3],
+            message(NLMSG_ERROR, NLM_F_ACK_TLVS, &[1, 0, 0, 0]),
+        ] {
+            assert!(
+                matches!(collect(&bytes), Err(Error::Malformed(_))),
+                "{bytes:?}"
+            );
         }
     }
 
@@ -499,7 +599,10 @@ mod tests {
         // RTM_GETLINK (18) of a device index that does not exist.
         let mut header = [0u8; 16];
         header[4..8].copy_from_slice(&0x7fff_fff0u32.to_ne_bytes());
-        assert_eq!(socket.request(18, 0, &header).unwrap_err().errno(), Some(libc::ENODEV));
+        assert_eq!(
+            socket.request(18, 0, &header).unwrap_err().errno(),
+            Some(libc::ENODEV)
+        );
         assert!(!socket.dump(18, &[0; 16]).unwrap().is_empty());
     }
 }

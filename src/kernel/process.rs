@@ -19,7 +19,10 @@ impl Process {
 
     /// All processes of this PID namespace that `/proc` shows.
     pub fn all() -> Result<Vec<Process>, Unread> {
-        Ok(sysfs::names::<u32>("/proc")?.into_iter().map(Process).collect())
+        Ok(sysfs::names::<u32>("/proc")?
+            .into_iter()
+            .map(Process)
+            .collect())
     }
 
     /// Whether `/proc` hides other users' processes from this one (mount option `hidepid`): then
@@ -37,7 +40,11 @@ impl Process {
     pub fn arguments(self) -> Result<Vec<Vec<u8>>, Unread> {
         let bytes = sysfs::bytes(self.file("cmdline"))?;
         let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
-        Ok(if bytes.is_empty() { Vec::new() } else { bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect() })
+        Ok(if bytes.is_empty() {
+            Vec::new()
+        } else {
+            bytes.split(|b| *b == 0).map(<[u8]>::to_vec).collect()
+        })
     }
 
     /// When it started, seconds since boot.
@@ -53,7 +60,9 @@ impl Process {
 
     /// The systemd unit that it runs in: the last part of its control group that ends in `.service`.
     pub fn unit(self) -> Result<Option<String>, Unread> {
-        Ok(unit(&String::from_utf8_lossy(&sysfs::bytes(self.file("cgroup"))?)))
+        Ok(unit(&String::from_utf8_lossy(&sysfs::bytes(
+            self.file("cgroup"),
+        )?)))
     }
 }
 
@@ -61,7 +70,11 @@ impl Process {
 /// parentheses itself.
 fn started(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let ticks: u64 = after_name.split_ascii_whitespace().nth(22 - 3)?.parse().ok()?;
+    let ticks: u64 = after_name
+        .split_ascii_whitespace()
+        .nth(22 - 3)?
+        .parse()
+        .ok()?;
     Some(ticks / USER_HZ)
 }
 
@@ -90,8 +103,14 @@ mod tests {
     #[test]
     fn the_unit_is_the_innermost_service_of_either_hierarchy() {
         let unified = "0::/system.slice/system-dsv41\\x2dmesh\\x2dmarker.slice/dsv41-mesh-marker@rocep1s0f0.service\n";
-        assert_eq!(unit(unified).as_deref(), Some("dsv41-mesh-marker@rocep1s0f0.service"));
-        assert_eq!(unit("1:name=systemd:/system.slice/a.service\n0::/\n").as_deref(), Some("a.service"));
+        assert_eq!(
+            unit(unified).as_deref(),
+            Some("dsv41-mesh-marker@rocep1s0f0.service")
+        );
+        assert_eq!(
+            unit("1:name=systemd:/system.slice/a.service\n0::/\n").as_deref(),
+            Some("a.service")
+        );
         assert_eq!(unit("0::/user.slice/session-1.scope\n"), None);
     }
 

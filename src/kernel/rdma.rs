@@ -105,12 +105,18 @@ impl Nldev {
 
     /// All RDMA devices that this process may see.
     pub fn devices(&mut self) -> Result<Vec<Device>, Error> {
-        self.dump(CMD_GET, None)?.iter().map(|m| device(&m.payload)).collect()
+        self.dump(CMD_GET, None)?
+            .iter()
+            .map(|m| device(&m.payload))
+            .collect()
     }
 
     /// The ports of a device.
     pub fn ports(&mut self, device: u32) -> Result<Vec<Port>, Error> {
-        self.dump(CMD_PORT_GET, Some(device))?.iter().map(|m| Ok(port(&m.payload)?)).collect()
+        self.dump(CMD_PORT_GET, Some(device))?
+            .iter()
+            .map(|m| Ok(port(&m.payload)?))
+            .collect()
     }
 
     /// The queue pairs of a device, users' and kernel's.
@@ -128,9 +134,18 @@ fn device(payload: &[u8]) -> Result<Device, Error> {
     let name = attrs.need(ATTR_DEV_NAME)?.text();
     Ok(Device {
         index: attrs.need(ATTR_DEV_INDEX)?.u32()?,
-        name: name.parse().map_err(|e| Error::Malformed(format!("the name of an RDMA device {e}")))?,
-        firmware: attrs.get(ATTR_FW_VERSION).map(|a| a.text()).filter(|t| !t.is_empty()).map(|t| t.as_str().into()),
-        node_guid: attrs.get(ATTR_NODE_GUID).and_then(|a| a.u64().ok()).map(guid),
+        name: name
+            .parse()
+            .map_err(|e| Error::Malformed(format!("the name of an RDMA device {e}")))?,
+        firmware: attrs
+            .get(ATTR_FW_VERSION)
+            .map(|a| a.text())
+            .filter(|t| !t.is_empty())
+            .map(|t| t.as_str().into()),
+        node_guid: attrs
+            .get(ATTR_NODE_GUID)
+            .and_then(|a| a.u64().ok())
+            .map(guid),
     })
 }
 
@@ -144,11 +159,18 @@ fn port(payload: &[u8]) -> Result<Port, Malformed> {
     let attrs = Attrs::parse(payload)?;
     let byte = |kind| attrs.get(kind).map(|a| a.u8()).transpose();
     let index = attrs.get(ATTR_NDEV_INDEX).map(|a| a.u32()).transpose()?;
-    let name = attrs.get(ATTR_NDEV_NAME).and_then(|a| a.text().parse().ok());
+    let name = attrs
+        .get(ATTR_NDEV_NAME)
+        .and_then(|a| a.text().parse().ok());
     Ok(Port {
         number: attrs.need(ATTR_PORT_INDEX)?.u32()?,
         // enum ib_port_state and the names of `state` in drivers/infiniband/core/sysfs.c.
-        state: byte(ATTR_PORT_STATE)?.map(|n| word(n, &["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"])),
+        state: byte(ATTR_PORT_STATE)?.map(|n| {
+            word(
+                n,
+                &["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"],
+            )
+        }),
         // enum ib_port_phys_state and the names of `phys_state` there.
         phys_state: byte(ATTR_PORT_PHYS_STATE)?.map(|n| {
             word(
@@ -212,7 +234,10 @@ fn queue_pairs(payload: &[u8]) -> Result<Vec<Qp>, Malformed> {
                     ],
                 ),
                 // enum ib_qp_state.
-                state: word(entry.need(ATTR_RES_STATE)?.u8()?, &["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"]),
+                state: word(
+                    entry.need(ATTR_RES_STATE)?.u8()?,
+                    &["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"],
+                ),
                 owner,
             })
         })
@@ -231,7 +256,15 @@ mod tests {
             .map(|bytes| device(bytes).unwrap())
             .collect();
         let names: Vec<(u32, &str)> = devices.iter().map(|d| (d.index, d.name.as_str())).collect();
-        assert_eq!(names, [(0, "rocep1s0f0"), (1, "rocep1s0f1"), (3, "roceP2p1s0f1"), (4, "roceP2p1s0f0")]);
+        assert_eq!(
+            names,
+            [
+                (0, "rocep1s0f0"),
+                (1, "rocep1s0f1"),
+                (3, "roceP2p1s0f1"),
+                (4, "roceP2p1s0f0")
+            ]
+        );
         assert_eq!(devices[1].node_guid, Some("00ca:feff:fe00:0101".into()));
         assert_eq!(devices[1].firmware, None);
 
@@ -245,7 +278,10 @@ mod tests {
             phys_state: Some("LinkUp".into()),
             netdev: Some((index, netdev.parse().unwrap())),
         };
-        assert_eq!(ports, [active(9, "enp1s0f1np1"), active(12, "enP2p1s0f0np0")]);
+        assert_eq!(
+            ports,
+            [active(9, "enp1s0f1np1"), active(12, "enP2p1s0f0np0")]
+        );
     }
 
     #[test]
@@ -270,7 +306,10 @@ mod tests {
             state: "RTS".into(),
             owner: Owner::Kernel("ib_core".into()),
         };
-        assert_eq!(all, [rc(21, 22, 17604), rc(22, 21, 17599), gsi.clone(), gsi]);
+        assert_eq!(
+            all,
+            [rc(21, 22, 17604), rc(22, 21, 17599), gsi.clone(), gsi]
+        );
     }
 
     #[test]

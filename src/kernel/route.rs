@@ -9,7 +9,9 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkLayerType, LinkMessage};
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType, RouteVia,
 };
@@ -70,8 +72,14 @@ pub struct Listing<T> {
 
 impl<T> Listing<T> {
     /// Each message through `row`; `None` passes one over.
-    fn of(messages: &[Message], mut row: impl FnMut(RouteNetlinkMessage) -> Result<Vec<T>, String>) -> Listing<T> {
-        let mut listing = Listing { rows: Vec::new(), left_out: Vec::new() };
+    fn of(
+        messages: &[Message],
+        mut row: impl FnMut(RouteNetlinkMessage) -> Result<Vec<T>, String>,
+    ) -> Listing<T> {
+        let mut listing = Listing {
+            rows: Vec::new(),
+            left_out: Vec::new(),
+        };
         for message in messages {
             match decode(message).and_then(&mut row) {
                 Ok(rows) => listing.rows.extend(rows),
@@ -131,16 +139,22 @@ impl Rtnetlink {
     /// The neighbours of all devices: index of the device, neighbour. Entries that the kernel makes
     /// for multicast and broadcast are passed over, as `ip neigh` does.
     pub fn neighbours(&mut self) -> Result<Listing<(u32, Neighbour)>, Error> {
-        let messages = self.dump(&RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()))?;
+        let messages = self.dump(&RouteNetlinkMessage::GetNeighbour(
+            NeighbourMessage::default(),
+        ))?;
         Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewNeighbour(message) => Ok(neighbour(&message).into_iter().collect()),
+            RouteNetlinkMessage::NewNeighbour(message) => {
+                Ok(neighbour(&message).into_iter().collect())
+            }
             _ => Ok(Vec::new()),
         }))
     }
 
     /// The queueing disciplines of all devices: index of the device, discipline.
     pub fn qdiscs(&mut self) -> Result<Listing<(u32, Qdisc)>, Error> {
-        let messages = self.dump(&RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default()))?;
+        let messages = self.dump(&RouteNetlinkMessage::GetQueueDiscipline(
+            TcMessage::default(),
+        ))?;
         Ok(Listing::of(&messages, |message| match message {
             RouteNetlinkMessage::NewQueueDiscipline(message) => Ok(vec![qdisc(&message)]),
             _ => Ok(Vec::new()),
@@ -149,7 +163,12 @@ impl Rtnetlink {
 
     /// The filters on one side of the device with this index; none when it has no `clsact` or
     /// `ingress` discipline.
-    pub fn filters(&mut self, index: u32, side: Side, links: &[Link]) -> Result<Listing<Filter>, Error> {
+    pub fn filters(
+        &mut self,
+        index: u32,
+        side: Side,
+        links: &[Link],
+    ) -> Result<Listing<Filter>, Error> {
         let minor = match side {
             Side::Ingress => TcHandle::MIN_INGRESS,
             Side::Egress => TcHandle::MIN_EGRESS,
@@ -157,7 +176,10 @@ impl Rtnetlink {
         let mut request = TcMessage::default();
         // Indices are positive and below 2^31 (`dev_new_index`, net/core/dev.c).
         request.header.index = index as i32;
-        request.header.parent = TcHandle { major: 0xffff, minor };
+        request.header.parent = TcHandle {
+            major: 0xffff,
+            minor,
+        };
         let messages = self.dump(&RouteNetlinkMessage::GetTrafficFilter(request))?;
         Ok(Listing::of(&messages, |message| match message {
             RouteNetlinkMessage::NewTrafficFilter(message) => {
@@ -175,16 +197,24 @@ impl Rtnetlink {
         attrs.text(DCB_ATTR_IFNAME, device.as_str());
         payload.extend(attrs.bytes());
         let answer = self.0.request(RTM_GETDCB, 0, &payload)?;
-        let message = answer.messages.first().ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
+        let message = answer
+            .messages
+            .first()
+            .ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
         Ok(trust(&message.payload)?)
     }
 }
 
 fn trust(payload: &[u8]) -> Result<Trust, Malformed> {
     let attrs = Attrs::parse(payload.get(DCB_HEADER..).unwrap_or(&[]))?;
-    let table = attrs.need(DCB_ATTR_IEEE)?.nested()?.nested(DCB_ATTR_IEEE_APP_TABLE)?;
+    let table = attrs
+        .need(DCB_ATTR_IEEE)?
+        .nested()?
+        .nested(DCB_ATTR_IEEE_APP_TABLE)?;
     // struct dcb_app: selector, priority, protocol (16 bits).
-    let dscp = table.all(DCB_ATTR_IEEE_APP).any(|app| app.value.first() == Some(&IEEE_8021QAZ_APP_SEL_DSCP));
+    let dscp = table
+        .all(DCB_ATTR_IEEE_APP)
+        .any(|app| app.value.first() == Some(&IEEE_8021QAZ_APP_SEL_DSCP));
     Ok(if dscp { Trust::Dscp } else { Trust::Pcp })
 }
 
@@ -214,7 +244,9 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
             LinkAttribute::IfName(text) => name = Some(text),
             LinkAttribute::Address(bytes) => link.mac = mac(bytes),
             LinkAttribute::Mtu(mtu) => link.mtu = Some(*mtu),
-            LinkAttribute::OperState(state) => link.state = Some(state.to_string().to_ascii_lowercase()),
+            LinkAttribute::OperState(state) => {
+                link.state = Some(state.to_string().to_ascii_lowercase())
+            }
             LinkAttribute::Carrier(carrier) => link.carrier = Some(*carrier != 0),
             LinkAttribute::PhysPortName(text) => link.phys_port_name = Some(text.as_str().into()),
             LinkAttribute::ParentDevBusName(text) => bus = Some(text.as_str().into()),
@@ -236,22 +268,37 @@ fn mac(bytes: &[u8]) -> Option<Mac> {
 
 fn address(message: &AddressMessage) -> Result<(u32, Cidr), String> {
     let find = |local: bool| {
-        message.attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Local(IpAddr::V4(address)) if local => Some(*address),
-            AddressAttribute::Address(IpAddr::V4(address)) if !local => Some(*address),
-            _ => None,
-        })
+        message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                AddressAttribute::Local(IpAddr::V4(address)) if local => Some(*address),
+                AddressAttribute::Address(IpAddr::V4(address)) if !local => Some(*address),
+                _ => None,
+            })
     };
     // IFA_ADDRESS is the peer's address on a point-to-point link; IFA_LOCAL is always our own.
-    let address = find(true)
-        .or_else(|| find(false))
-        .ok_or_else(|| format!("an address of network device {} has no address", message.header.index))?;
-    Ok((message.header.index, Cidr { address, prefix: message.header.prefix_len.min(32) }))
+    let address = find(true).or_else(|| find(false)).ok_or_else(|| {
+        format!(
+            "an address of network device {} has no address",
+            message.header.index
+        )
+    })?;
+    Ok((
+        message.header.index,
+        Cidr {
+            address,
+            prefix: message.header.prefix_len.min(32),
+        },
+    ))
 }
 
 /// Name of the device with this index.
 pub(super) fn name_of(index: u32, links: &[Link]) -> Option<NetdevName> {
-    links.iter().find(|link| link.index == index).map(|link| link.name.clone())
+    links
+        .iter()
+        .find(|link| link.index == index)
+        .map(|link| link.name.clone())
 }
 
 fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> {
@@ -276,7 +323,9 @@ fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> 
     let mut hops = None;
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(address)) => route.destination.address = *address,
+            RouteAttribute::Destination(RouteAddress::Inet(address)) => {
+                route.destination.address = *address
+            }
             RouteAttribute::Table(table) => route.table = *table,
             RouteAttribute::PrefSource(address) => route.src = ip(address),
             RouteAttribute::Priority(metric) => route.metric = *metric,
@@ -287,10 +336,16 @@ fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> 
     if route.table == TABLE_LOCAL {
         return Ok(Vec::new());
     }
-    let Some(hops) = hops else { return Ok(vec![route]) };
+    let Some(hops) = hops else {
+        return Ok(vec![route]);
+    };
     hops.iter()
         .map(|hop| {
-            let mut route = Route { multipath: true, flags: route_flags(hop.flags.bits().into()), ..route.clone() };
+            let mut route = Route {
+                multipath: true,
+                flags: route_flags(hop.flags.bits().into()),
+                ..route.clone()
+            };
             next_hop(&mut route, &RouteAttribute::Oif(hop.interface_index), links)?;
             for attribute in &hop.attributes {
                 next_hop(&mut route, attribute, links)?;
@@ -308,7 +363,10 @@ fn next_hop(route: &mut Route, attribute: &RouteAttribute, links: &[Link]) -> Re
         RouteAttribute::Via(RouteVia::Inet6(address)) => route.gateway = Some(IpAddr::V6(*address)),
         RouteAttribute::Oif(index) => {
             let name = name_of(*index, links).ok_or_else(|| {
-                format!("the route to {} is on network device {index}, whose name is not known", route.destination)
+                format!(
+                    "the route to {} is on network device {index}, whose name is not known",
+                    route.destination
+                )
             })?;
             route.dev = Some(name);
         }
@@ -373,23 +431,43 @@ fn route_flags(flags: u32) -> Vec<Text> {
 }
 
 fn neighbour(message: &NeighbourMessage) -> Option<(u32, Neighbour)> {
-    if matches!(message.header.state, NeighbourState::Noarp | NeighbourState::None) {
+    if matches!(
+        message.header.state,
+        NeighbourState::Noarp | NeighbourState::None
+    ) {
         return None;
     }
-    let address = message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => Some(IpAddr::V4(*address)),
-        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
-        _ => None,
-    })?;
+    let address = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
+                Some(IpAddr::V4(*address))
+            }
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => {
+                Some(IpAddr::V6(*address))
+            }
+            _ => None,
+        })?;
     let state = match message.header.state {
         NeighbourState::Other(bits) => format!("{bits:#x}"),
         named => named.to_string(),
     };
-    let mac = message.attributes.iter().find_map(|attribute| match attribute {
-        NeighbourAttribute::LinkLayerAddress(bytes) => mac(bytes),
-        _ => None,
-    });
-    Some((message.header.ifindex, Neighbour { address, mac, state: state.as_str().into() }))
+    let mac = message
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => mac(bytes),
+            _ => None,
+        });
+    Some((
+        message.header.ifindex,
+        Neighbour {
+            address,
+            mac,
+            state: state.as_str().into(),
+        },
+    ))
 }
 
 fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
@@ -407,7 +485,14 @@ fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
     };
     let handle = format!("{:x}:", message.header.handle.major);
     // Indices are positive (see `filters`).
-    (message.header.index as u32, Qdisc { kind, handle: handle.as_str().into(), parent: parent.as_str().into() })
+    (
+        message.header.index as u32,
+        Qdisc {
+            kind,
+            handle: handle.as_str().into(),
+            parent: parent.as_str().into(),
+        },
+    )
 }
 
 #[cfg(test)]
@@ -436,7 +521,10 @@ mod tests {
         assert_eq!(trust(&dcb(&[])), Ok(Trust::Pcp));
         // Selectors 1 to 4 are EtherType and port numbers.
         assert_eq!(trust(&dcb(&[1, 4])), Ok(Trust::Pcp));
-        assert_eq!(trust(&dcb(&[1, IEEE_8021QAZ_APP_SEL_DSCP])), Ok(Trust::Dscp));
+        assert_eq!(
+            trust(&dcb(&[1, IEEE_8021QAZ_APP_SEL_DSCP])),
+            Ok(Trust::Dscp)
+        );
         assert!(trust(&[0, 0]).is_err());
     }
 }

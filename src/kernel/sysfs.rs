@@ -31,11 +31,19 @@ pub struct Unread {
 
 impl Unread {
     fn io(path: &Path, error: io::Error) -> Unread {
-        Unread { path: path.display().to_string(), errno: error.raw_os_error(), why: error.to_string() }
+        Unread {
+            path: path.display().to_string(),
+            errno: error.raw_os_error(),
+            why: error.to_string(),
+        }
     }
 
     fn other(path: &Path, why: impl Into<String>) -> Unread {
-        Unread { path: path.display().to_string(), why: why.into(), errno: None }
+        Unread {
+            path: path.display().to_string(),
+            why: why.into(),
+            errno: None,
+        }
     }
 
     /// Whether it is not there.
@@ -47,7 +55,9 @@ impl Unread {
 fn read(path: &Path, most: u64) -> Result<Vec<u8>, Unread> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|e| Unread::io(path, e))?;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(|e| Unread::io(path, e))?;
+    file.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| Unread::io(path, e))?;
     if bytes.len() as u64 > most {
         return Err(Unread::other(path, format!("longer than {most} bytes")));
     }
@@ -73,14 +83,21 @@ pub fn text(path: impl AsRef<Path>) -> Result<Text, Unread> {
 pub fn value<T: FromStr>(path: impl AsRef<Path>) -> Result<T, Unread> {
     let path = path.as_ref();
     let text = text(path)?;
-    text.as_str().parse().map_err(|_| Unread::other(path, format!("is {:?}, which cannot be read", text.as_str())))
+    text.as_str().parse().map_err(|_| {
+        Unread::other(
+            path,
+            format!("is {:?}, which cannot be read", text.as_str()),
+        )
+    })
 }
 
 /// The last part of what a symbolic link names.
 pub fn link_name(path: impl AsRef<Path>) -> Result<Text, Unread> {
     let path = path.as_ref();
     let target = fs::read_link(path).map_err(|e| Unread::io(path, e))?;
-    let name = target.file_name().ok_or_else(|| Unread::other(path, "a link to no name"))?;
+    let name = target
+        .file_name()
+        .ok_or_else(|| Unread::other(path, "a link to no name"))?;
     Ok(Text::from_bytes(name.as_encoded_bytes()))
 }
 
@@ -91,7 +108,12 @@ pub fn names<T: FromStr + Ord>(path: impl AsRef<Path>) -> Result<Vec<T>, Unread>
     let mut names = Vec::new();
     for entry in entries.take(MOST_NAMES) {
         let entry = entry.map_err(|e| Unread::io(path, e))?;
-        names.extend(entry.file_name().to_str().and_then(|name| name.parse().ok()));
+        names.extend(
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok()),
+        );
     }
     names.sort();
     Ok(names)
@@ -104,7 +126,9 @@ pub fn exists(path: impl AsRef<Path>) -> bool {
 
 /// `root` and the parts below it.
 pub fn below(root: &str, parts: &[&str]) -> PathBuf {
-    parts.iter().fold(PathBuf::from(root), |path, part| path.join(part))
+    parts
+        .iter()
+        .fold(PathBuf::from(root), |path, part| path.join(part))
 }
 
 #[cfg(test)]
@@ -114,13 +138,23 @@ mod tests {
     #[test]
     fn a_failed_read_names_the_file() {
         let error = text("/sys/class/infiniband/none/fw_ver").unwrap_err();
-        assert!(error.to_string().starts_with("/sys/class/infiniband/none/fw_ver: No such file"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("/sys/class/infiniband/none/fw_ver: No such file"),
+            "{error}"
+        );
         assert!(error.is_absent());
     }
 
     #[test]
     fn a_file_that_never_ends_is_refused() {
-        assert!(bytes("/dev/zero").unwrap_err().to_string().contains("longer than 4096 bytes"));
+        assert!(
+            bytes("/dev/zero")
+                .unwrap_err()
+                .to_string()
+                .contains("longer than 4096 bytes")
+        );
     }
 
     #[test]

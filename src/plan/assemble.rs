@@ -7,7 +7,8 @@ use crate::names::HostName;
 use crate::plan::mesh::{self, DOMAINS};
 use crate::plan::ring::{Direction, Ring, RingPort};
 use crate::plan::{
-    Env, EtherType, MarkerRow, NeighbourRow, OppositePaths, PathKind, PathRow, Plan, PortRow, RouteRow, RuleRow, SCHEMA,
+    Env, EtherType, MarkerRow, NeighbourRow, OppositePaths, PathKind, PathRow, Plan, PortRow,
+    RouteRow, RuleRow, SCHEMA,
 };
 
 /// How a source reaches the opposite node's address.
@@ -82,7 +83,11 @@ impl Diagonal {
     /// pair, domain 0 goes through low+1 and domain 1 through low-1.
     fn is_default(self, size: usize) -> bool {
         let low = self.rank.min(self.to(size));
-        let way = if self.domain == 0 { Direction::Clockwise } else { Direction::CounterClockwise };
+        let way = if self.domain == 0 {
+            Direction::Clockwise
+        } else {
+            Direction::CounterClockwise
+        };
         self.via(size) == way.step(low, size)
     }
 }
@@ -90,9 +95,13 @@ impl Diagonal {
 /// Every place a path can start from, in path order.
 fn places(size: usize) -> impl Iterator<Item = Diagonal> {
     (0..size).flat_map(|rank| {
-        Direction::BOTH
-            .into_iter()
-            .flat_map(move |direction| (0..DOMAINS).map(move |domain| Diagonal { rank, direction, domain }))
+        Direction::BOTH.into_iter().flat_map(move |direction| {
+            (0..DOMAINS).map(move |domain| Diagonal {
+                rank,
+                direction,
+                domain,
+            })
+        })
     })
 }
 
@@ -107,11 +116,15 @@ pub(super) fn diagonal_names(size: usize) -> Vec<String> {
 pub fn assemble(ring: &Ring, hosts: &[HostName], choices: &Choices) -> Result<Plan, Vec<Finding>> {
     let size = ring.size();
     let host = |rank: usize| ring.nodes[rank].host.clone();
-    let selected = |d: &Diagonal| choices.opposite_paths == OppositePaths::Four || d.is_default(size);
+    let selected =
+        |d: &Diagonal| choices.opposite_paths == OppositePaths::Four || d.is_default(size);
 
     let ports = (0..size)
         .flat_map(|rank| {
-            ring.nodes[rank].by_hca_index().into_iter().map(move |(dir, dom, port)| (rank, dir, dom, port))
+            ring.nodes[rank]
+                .by_hca_index()
+                .into_iter()
+                .map(move |(dir, dom, port)| (rank, dir, dom, port))
         })
         .map(|(rank, direction, domain, port)| {
             let peer = direction.step(rank, size);
@@ -140,7 +153,12 @@ pub fn assemble(ring: &Ring, hosts: &[HostName], choices: &Choices) -> Result<Pl
         let (via, to) = (d.via(size), d.to(size));
         let source = ring.port(d.rank, d.direction, d.domain);
         paths.push(PathRow {
-            name: format!("rank{}-to-rank{via}-direct-{}-function{}", d.rank, d.direction.as_str(), d.domain),
+            name: format!(
+                "rank{}-to-rank{via}-direct-{}-function{}",
+                d.rank,
+                d.direction.as_str(),
+                d.domain
+            ),
             kind: PathKind::Direct,
             from: host(d.rank),
             to: host(via),
@@ -240,13 +258,20 @@ fn identity(d: &Diagonal, name: &str, choices: &Choices) -> RuleIdentity {
     choices.identities.get(name).copied().unwrap_or_else(|| {
         let number = mesh::FIRST_PREFERENCE + d.number() as u32;
         // Preferences end at 65535: 49152 + 16383 leaves room for rings of thousands of nodes.
-        RuleIdentity { pref: number as u16, handle: number }
+        RuleIdentity {
+            pref: number as u16,
+            handle: number,
+        }
     })
 }
 
 /// Names of the HCAs in HCA order. All hosts have the same; who built the ring has checked that.
 fn hca_names(ring: &Ring) -> String {
-    let names: Vec<&str> = ring.nodes[0].by_hca_index().into_iter().map(|(_, _, p)| p.rdma.as_str()).collect();
+    let names: Vec<&str> = ring.nodes[0]
+        .by_hca_index()
+        .into_iter()
+        .map(|(_, _, p)| p.rdma.as_str())
+        .collect();
     names.join(",")
 }
 
@@ -269,15 +294,24 @@ fn peer_maps(ring: &Ring, hosts: &[HostName], opposite_paths: OppositePaths) -> 
                 .or_default()
                 .extend((0..DOMAINS).map(|domain| index(rank, direction, domain)));
         }
-        let mut defaults: Vec<Diagonal> = places(size).filter(|d| d.rank == rank && d.is_default(size)).collect();
+        let mut defaults: Vec<Diagonal> = places(size)
+            .filter(|d| d.rank == rank && d.is_default(size))
+            .collect();
         defaults.sort_by_key(|d| d.domain);
         for d in &defaults {
-            entries.entry(tp_of(d.to(size))).or_default().push(index(rank, d.direction, d.domain));
+            entries
+                .entry(tp_of(d.to(size)))
+                .or_default()
+                .push(index(rank, d.direction, d.domain));
         }
         if opposite_paths == OppositePaths::Four {
             // The engine's order: after the two defaults, the same ways in the other domain.
             for d in &defaults {
-                entries.entry(tp_of(d.to(size))).or_default().push(index(rank, d.direction, DOMAINS - 1 - d.domain));
+                entries.entry(tp_of(d.to(size))).or_default().push(index(
+                    rank,
+                    d.direction,
+                    DOMAINS - 1 - d.domain,
+                ));
             }
         }
         let entries: Vec<String> = entries
@@ -293,7 +327,8 @@ fn peer_maps(ring: &Ring, hosts: &[HostName], opposite_paths: OppositePaths) -> 
 }
 
 /// The only maps and HCA names that the engine takes with four paths per opposite pair.
-const FOUR_PATH_MAPS: &str = "1=0/2,2=0/3/2/1,3=1/3;0=1/3,2=0/2,3=0/3/2/1;0=1/2/3/0,1=1/3,3=0/2;0=0/2,1=1/2/3/0,2=1/3";
+const FOUR_PATH_MAPS: &str =
+    "1=0/2,2=0/3/2/1,3=1/3;0=1/3,2=0/2,3=0/3/2/1;0=1/2/3/0,1=1/3,3=0/2;0=0/2,1=1/2/3/0,2=1/3";
 const FOUR_PATH_HCAS: &str = "rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1";
 
 fn engine_refuses_four_paths(maps: &str, hcas: &str) -> Vec<Finding> {
@@ -301,16 +336,24 @@ fn engine_refuses_four_paths(maps: &str, hcas: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     if maps != FOUR_PATH_MAPS {
         findings.push(
-            Finding::problem("four-path-maps", format!("the peer map of this ring is {maps}"), FOUR_PATH_MAPS)
-                .at("--opposite-paths 4")
-                .advise(advice),
+            Finding::problem(
+                "four-path-maps",
+                format!("the peer map of this ring is {maps}"),
+                FOUR_PATH_MAPS,
+            )
+            .at("--opposite-paths 4")
+            .advise(advice),
         );
     }
     if hcas != FOUR_PATH_HCAS {
         findings.push(
-            Finding::problem("four-path-hcas", format!("the HCAs of this ring are {hcas}"), FOUR_PATH_HCAS)
-                .at("--opposite-paths 4")
-                .advise(advice),
+            Finding::problem(
+                "four-path-hcas",
+                format!("the HCAs of this ring are {hcas}"),
+                FOUR_PATH_HCAS,
+            )
+            .at("--opposite-paths 4")
+            .advise(advice),
         );
     }
     findings
@@ -345,23 +388,32 @@ mod tests {
     fn ring(size: usize) -> Ring {
         let port = |rank: usize, direction: Direction, domain: usize| {
             let function = direction as usize;
-            let cable = if direction == Direction::Clockwise { rank } else { (rank + size - 1) % size };
+            let cable = if direction == Direction::Clockwise {
+                rank
+            } else {
+                (rank + size - 1) % size
+            };
             let end = 1 + function;
             RingPort {
                 netdev: format!("enP{domain}p1s0f{function}").parse().unwrap(),
                 rdma: format!("roceP{domain}p1s0f{function}").parse().unwrap(),
                 pci: None,
                 ipv4: format!("10.{domain}.{cable}.{end}/24").parse().unwrap(),
-                mac: format!("02:00:00:{rank:02x}:{domain:02x}:{function:02x}").parse().unwrap(),
+                mac: format!("02:00:00:{rank:02x}:{domain:02x}:{function:02x}")
+                    .parse()
+                    .unwrap(),
                 hca_index: domain * 2 + function,
             }
         };
         let node = |rank: usize| Node {
             host: format!("n{rank}").parse().unwrap(),
-            ports: Direction::BOTH.map(|direction| [0, 1].map(|domain| port(rank, direction, domain))),
+            ports: Direction::BOTH
+                .map(|direction| [0, 1].map(|domain| port(rank, direction, domain))),
             management_netdev: None,
         };
-        Ring { nodes: (0..size).map(node).collect() }
+        Ring {
+            nodes: (0..size).map(node).collect(),
+        }
     }
 
     fn plan_of(size: usize) -> Plan {
@@ -384,12 +436,23 @@ mod tests {
         for size in 4..=8 {
             let plan = plan_of(size);
             assert_eq!(plan.ports.len(), 4 * size);
-            assert_eq!(plan.paths.iter().filter(|p| p.kind == PathKind::Direct).count(), 4 * size);
-            let diagonals: Vec<&PathRow> = plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal).collect();
+            assert_eq!(
+                plan.paths
+                    .iter()
+                    .filter(|p| p.kind == PathKind::Direct)
+                    .count(),
+                4 * size
+            );
+            let diagonals: Vec<&PathRow> = plan
+                .paths
+                .iter()
+                .filter(|p| p.kind == PathKind::Diagonal)
+                .collect();
             assert_eq!(diagonals.len(), 2 * size, "{size}");
             for d in &diagonals {
                 assert!(
-                    diagonals.iter().any(|r| (&r.from, &r.to, &r.via, r.domain) == (&d.to, &d.from, &d.via, d.domain)),
+                    diagonals.iter().any(|r| (&r.from, &r.to, &r.via, r.domain)
+                        == (&d.to, &d.from, &d.via, d.domain)),
                     "{} has no way back",
                     d.name
                 );
@@ -397,7 +460,11 @@ mod tests {
             let mut prefs: Vec<u16> = plan.rules.iter().map(|r| r.pref).collect();
             prefs.dedup();
             assert_eq!(prefs.len(), plan.rules.len());
-            assert!(plan.rules.iter().all(|r| u32::from(r.pref) == r.handle && r.handle >= mesh::FIRST_PREFERENCE));
+            assert!(
+                plan.rules
+                    .iter()
+                    .all(|r| u32::from(r.pref) == r.handle && r.handle >= mesh::FIRST_PREFERENCE)
+            );
         }
     }
 
@@ -408,9 +475,17 @@ mod tests {
         let rank = |host: &HostName| plan.ring.iter().position(|h| h == host).unwrap();
         let mut load = [[0; 2]; 4];
         for path in plan.paths.iter().filter(|p| p.kind == PathKind::Diagonal) {
-            let stops = [rank(&path.from), rank(path.via.as_ref().unwrap()), rank(&path.to)];
+            let stops = [
+                rank(&path.from),
+                rank(path.via.as_ref().unwrap()),
+                rank(&path.to),
+            ];
             for hop in stops.windows(2) {
-                let cable = if (hop[0] + 1) % 4 == hop[1] { hop[0] } else { hop[1] };
+                let cable = if (hop[0] + 1) % 4 == hop[1] {
+                    hop[0]
+                } else {
+                    hop[1]
+                };
                 load[cable][path.domain] += 1;
             }
         }
@@ -424,11 +499,22 @@ mod tests {
             .routes
             .iter()
             .filter(|r| r.host.as_str() == "n0")
-            .map(|r| format!("{} via {} dev {} src {}", r.destination, r.gateway.unwrap(), r.dev, r.src))
+            .map(|r| {
+                format!(
+                    "{} via {} dev {} src {}",
+                    r.destination,
+                    r.gateway.unwrap(),
+                    r.dev,
+                    r.src
+                )
+            })
             .collect();
         assert_eq!(
             rows,
-            ["10.0.1.2 via 10.0.0.2 dev enP0p1s0f0 src 10.0.0.1", "10.1.2.1 via 10.1.3.1 dev enP1p1s0f1 src 10.1.3.2"]
+            [
+                "10.0.1.2 via 10.0.0.2 dev enP0p1s0f0 src 10.0.0.1",
+                "10.1.2.1 via 10.1.3.1 dev enP1p1s0f1 src 10.1.3.2"
+            ]
         );
     }
 }

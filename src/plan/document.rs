@@ -26,7 +26,10 @@ impl Plan {
         let hosts = read_hosts(&root.need("hosts")?)?;
         let order_at = root.need("ring")?;
         let order = read_hosts(&order_at)?;
-        if order.first() != hosts.first() || !order.iter().all(|h| hosts.contains(h)) || order.len() != hosts.len() {
+        if order.first() != hosts.first()
+            || !order.iter().all(|h| hosts.contains(h))
+            || order.len() != hosts.len()
+        {
             return Err(order_at.error("is not the plan's hosts in another order, the head first"));
         }
         let paths_at = root.need("opposite_paths")?;
@@ -37,10 +40,16 @@ impl Plan {
                 n => return Err(paths_at.error(format!("is {n}, 2 or 4 wanted"))),
             },
             gid_index: root.need("gid_index")?.integer(0, 255)?,
-            hairpin_queue_size: root.need("hairpin_queue_size")?.integer(0, u32::MAX.into())?,
+            hairpin_queue_size: root
+                .need("hairpin_queue_size")?
+                .integer(0, u32::MAX.into())?,
             hairpin_queue_wanted: {
                 let at = root.need("hairpin_queue_wanted")?;
-                if at.is_null() { None } else { Some(crate::plan::read_queue(&at)?) }
+                if at.is_null() {
+                    None
+                } else {
+                    Some(crate::plan::read_queue(&at)?)
+                }
             },
             strategy: if root.need("neighbours")?.items(MOST_ROWS)?.next().is_none() {
                 RouteStrategy::AdjacentGateway
@@ -50,13 +59,23 @@ impl Plan {
             identities: read_identities(&root)?,
         };
         let ports_at = root.need("ports")?;
-        let ring = Ring { nodes: order.iter().map(|host| read_node(&ports_at, host)).collect::<Result<_, _>>()? };
+        let ring = Ring {
+            nodes: order
+                .iter()
+                .map(|host| read_node(&ports_at, host))
+                .collect::<Result<_, _>>()?,
+        };
         let fault = |what: String| ports_at.error(what);
         if let Some(finding) = ring.check().first() {
             return Err(fault(finding.to_string()));
         }
-        let plan = assemble(&ring, &hosts, &choices)
-            .map_err(|findings| fault(findings.first().map_or_else(String::new, ToString::to_string)))?;
+        let plan = assemble(&ring, &hosts, &choices).map_err(|findings| {
+            fault(
+                findings
+                    .first()
+                    .map_or_else(String::new, ToString::to_string),
+            )
+        })?;
         match first_difference(&value, &as_value(&plan)) {
             None => Ok(plan),
             Some((place, what)) => Err(DocumentError {
@@ -120,7 +139,9 @@ fn read_node(ports_at: &At, host: &HostName) -> Result<Node, DocumentError> {
         let direction = Direction::BOTH
             .into_iter()
             .find(|d| direction_at.text() == Ok(d.as_str()))
-            .ok_or_else(|| direction_at.error("is no direction, \"clockwise\" or \"counter_clockwise\" wanted"))?;
+            .ok_or_else(|| {
+                direction_at.error("is no direction, \"clockwise\" or \"counter_clockwise\" wanted")
+            })?;
         let port = RingPort {
             netdev: row.need("netdev")?.name::<NetdevName>()?,
             rdma: row.need("rdma")?.name()?,
@@ -131,15 +152,20 @@ fn read_node(ports_at: &At, host: &HostName) -> Result<Node, DocumentError> {
         };
         hca_index += 1;
         if ports[direction as usize][domain].replace(port).is_some() {
-            return Err(
-                domain_at.error(format!("is {domain} for a second port of {host} that faces {}", direction.as_str()))
-            );
+            return Err(domain_at.error(format!(
+                "is {domain} for a second port of {host} that faces {}",
+                direction.as_str()
+            )));
         }
     }
     match ports {
-        [[Some(a), Some(b)], [Some(c), Some(d)]] => {
-            Ok(Node { host: host.clone(), ports: [[a, b], [c, d]], management_netdev: None })
-        }
-        _ => Err(ports_at.error(format!("has not one port for each direction and domain of {host}"))),
+        [[Some(a), Some(b)], [Some(c), Some(d)]] => Ok(Node {
+            host: host.clone(),
+            ports: [[a, b], [c, d]],
+            management_netdev: None,
+        }),
+        _ => Err(ports_at.error(format!(
+            "has not one port for each direction and domain of {host}"
+        ))),
     }
 }

@@ -26,7 +26,11 @@ impl Display for End<'_> {
 
 /// Items joined by `, `.
 pub(super) fn list(items: impl IntoIterator<Item = impl Display>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+    items
+        .into_iter()
+        .map(|item| item.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// `1 port`, `3 ports`.
@@ -39,37 +43,75 @@ pub(super) fn check(ends: &[End]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for end in ends {
         let mut problem = |code, found: String, wanted: &str| {
-            findings.push(Finding::problem(code, found, wanted).on(end.host).at(end.netdev));
+            findings.push(
+                Finding::problem(code, found, wanted)
+                    .on(end.host)
+                    .at(end.netdev),
+            );
         };
         if let Some((address, why)) = end.address.and_then(|a| Some((a, a.unusable()?))) {
-            problem("port-address-unusable", format!("address {address} is {why}"), "a unicast host address");
+            problem(
+                "port-address-unusable",
+                format!("address {address} is {why}"),
+                "a unicast host address",
+            );
         }
         if !end.mac.is_unicast() {
-            problem("port-mac", format!("MAC {} is no unicast address", end.mac), "a unicast MAC");
+            problem(
+                "port-mac",
+                format!("MAC {} is no unicast address", end.mac),
+                "a unicast MAC",
+            );
         }
         // The reader of fabric.json takes such a name for a placeholder that nobody filled in.
         let names = [Some(end.netdev.as_str()), end.rdma.map(RdmaName::as_str)];
-        if let Some(name) = names.into_iter().flatten().find(|name| name.contains(PLACEHOLDER)) {
-            problem("name-placeholder", format!("{name} has {PLACEHOLDER} in it"), "a name without");
+        if let Some(name) = names
+            .into_iter()
+            .flatten()
+            .find(|name| name.contains(PLACEHOLDER))
+        {
+            problem(
+                "name-placeholder",
+                format!("{name} has {PLACEHOLDER} in it"),
+                "a name without",
+            );
         }
     }
     let hosts: BTreeSet<&HostName> = ends.iter().map(|e| e.host).collect();
     for host in &hosts {
         if host.as_str().contains(PLACEHOLDER) {
             findings.push(
-                Finding::problem("name-placeholder", format!("its name has {PLACEHOLDER} in it"), "a name without")
-                    .on(host),
+                Finding::problem(
+                    "name-placeholder",
+                    format!("its name has {PLACEHOLDER} in it"),
+                    "a name without",
+                )
+                .on(host),
             );
         }
     }
     let all: Vec<&End> = ends.iter().collect();
-    repeated(&mut findings, "address-repeated", "address", &all, |e| e.address.map(|a| a.address));
-    repeated(&mut findings, "mac-repeated", "MAC", &all, |e| Some(e.mac).filter(|m| m.is_unicast()));
+    repeated(&mut findings, "address-repeated", "address", &all, |e| {
+        e.address.map(|a| a.address)
+    });
+    repeated(&mut findings, "mac-repeated", "MAC", &all, |e| {
+        Some(e.mac).filter(|m| m.is_unicast())
+    });
     for host in hosts {
         let own: Vec<&End> = ends.iter().filter(|e| e.host == host).collect();
-        repeated(&mut findings, "netdev-repeated", "network device", &own, |e| Some(e.netdev));
-        repeated(&mut findings, "rdma-repeated", "RDMA device", &own, |e| e.rdma);
-        repeated(&mut findings, "pci-repeated", "PCI function", &own, |e| e.pci);
+        repeated(
+            &mut findings,
+            "netdev-repeated",
+            "network device",
+            &own,
+            |e| Some(e.netdev),
+        );
+        repeated(&mut findings, "rdma-repeated", "RDMA device", &own, |e| {
+            e.rdma
+        });
+        repeated(&mut findings, "pci-repeated", "PCI function", &own, |e| {
+            e.pci
+        });
     }
     findings
 }
@@ -91,7 +133,11 @@ fn repeated<'a, 'b, K: Ord + Display>(
         }
     }
     for (key, ends) in by.into_iter().filter(|(_, ends)| ends.len() > 1) {
-        let found = format!("{what} {key} is on {} ({})", count(ends.len(), "port"), list(&ends));
+        let found = format!(
+            "{what} {key} is on {} ({})",
+            count(ends.len(), "port"),
+            list(&ends)
+        );
         findings.push(Finding::problem(code, found, "on one"));
     }
 }
@@ -102,7 +148,16 @@ pub(super) fn check_hca_names(hosts: &[(&HostName, Vec<&RdmaName>)]) -> Option<F
     differ.then(|| {
         let table: Vec<String> = hosts
             .iter()
-            .map(|(host, names)| format!("{host} {}", names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(",")))
+            .map(|(host, names)| {
+                format!(
+                    "{host} {}",
+                    names
+                        .iter()
+                        .map(|n| n.as_str())
+                        .collect::<Vec<_>>()
+                        .join(",")
+                )
+            })
             .collect();
         Finding::problem(
             "hca-names-differ",

@@ -57,5 +57,9 @@ pub const DEFAULT_MANAGEMENT_NETDEV: &str = "enP7s7";
 /// Measured in the field by the method's users, not by this project: at 1024 bursts above about
 /// 100 KB overflow the queue, 60 KB does not; at 8192 up to 480 KB pass.
 pub fn size_cap(queue: u32) -> u32 {
-    if queue < WANTED_HAIRPIN_QUEUE { 81_920 } else { 262_144 }
+    if queue < WANTED_HAIRPIN_QUEUE {
+        81_920
+    } else {
+        262_144
+    }
 }

@@ -297,7 +297,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { opposite_paths: OppositePaths::Two, gid_index: None, hairpin_queue: Some(mesh::WANTED_HAIRPIN_QUEUE) }
+        Options {
+            opposite_paths: OppositePaths::Two,
+            gid_index: None,
+            hairpin_queue: Some(mesh::WANTED_HAIRPIN_QUEUE),
+        }
     }
 }
 
@@ -318,9 +322,17 @@ pub fn refuses(findings: &[Finding]) -> bool {
 /// Plans the ring of `hosts` (TP rank order, the head first) from their inventories, which are in
 /// the same order.
 pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) -> Planned {
-    let Derived { ring, gid_index, hairpin_queue_size, mut findings } = derive(hosts, inventories, options.gid_index);
+    let Derived {
+        ring,
+        gid_index,
+        hairpin_queue_size,
+        mut findings,
+    } = derive(hosts, inventories, options.gid_index);
     let Some(ring) = ring.filter(|_| !refuses(&findings)) else {
-        return Planned { plan: None, findings };
+        return Planned {
+            plan: None,
+            findings,
+        };
     };
     let choices = Choices {
         opposite_paths: options.opposite_paths,
@@ -331,10 +343,16 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
         identities: Default::default(),
     };
     match assemble(&ring, hosts, &choices) {
-        Ok(plan) => Planned { plan: Some((plan, ring)), findings },
+        Ok(plan) => Planned {
+            plan: Some((plan, ring)),
+            findings,
+        },
         Err(more) => {
             findings.extend(more);
-            Planned { plan: None, findings }
+            Planned {
+                plan: None,
+                findings,
+            }
         }
     }
 }
@@ -342,7 +360,8 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
 /// Hairpin queue sizes that may be wanted, packets: powers of two from the driver's default to the
 /// largest that it takes.
 pub fn is_queue_size(size: u32) -> bool {
-    size.is_power_of_two() && (mesh::DEFAULT_HAIRPIN_QUEUE..=mesh::WANTED_HAIRPIN_QUEUE).contains(&size)
+    size.is_power_of_two()
+        && (mesh::DEFAULT_HAIRPIN_QUEUE..=mesh::WANTED_HAIRPIN_QUEUE).contains(&size)
 }
 
 fn read_queue(at: &At) -> Result<u32, DocumentError> {
@@ -350,6 +369,8 @@ fn read_queue(at: &At) -> Result<u32, DocumentError> {
     if is_queue_size(size) {
         Ok(size)
     } else {
-        Err(at.error(format!("is {size}, a power of two from 1024 to 8192 wanted")))
+        Err(at.error(format!(
+            "is {size}, a power of two from 1024 to 8192 wanted"
+        )))
     }
 }

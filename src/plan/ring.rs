@@ -22,7 +22,10 @@ pub fn check_size(hosts: usize) -> Result<(), String> {
     } else {
         format!("{} to {}", SIZES.start(), SIZES.end())
     };
-    Err(format!("{hosts} host{} given, a ring of {wanted} wanted", if hosts == 1 { "" } else { "s" }))
+    Err(format!(
+        "{hosts} host{} given, a ring of {wanted} wanted",
+        if hosts == 1 { "" } else { "s" }
+    ))
 }
 
 /// A way around the ring.
@@ -138,7 +141,10 @@ impl Ring {
                 address: Some(port.ipv4),
                 mac: port.mac,
             }));
-            hcas.push((&node.host, ports.iter().map(|(_, _, port)| &port.rdma).collect()));
+            hcas.push((
+                &node.host,
+                ports.iter().map(|(_, _, port)| &port.rdma).collect(),
+            ));
         }
         let mut findings = ends::check(&all);
         findings.extend(ends::check_hca_names(&hcas));
@@ -148,13 +154,17 @@ impl Ring {
                 let peer = &self.nodes[Direction::Clockwise.step(rank, self.size())];
                 let far = peer.port(Direction::CounterClockwise, domain);
                 // A topology document has addresses alone (/32): its cables are given, not derived.
-                if (near.ipv4.prefix, far.ipv4.prefix) != (32, 32) && near.ipv4.network() != far.ipv4.network() {
+                if (near.ipv4.prefix, far.ipv4.prefix) != (32, 32)
+                    && near.ipv4.network() != far.ipv4.network()
+                {
                     let found = format!(
                         "{} and {} of {} {} are in different subnets",
                         near.ipv4, far.ipv4, peer.host, far.netdev
                     );
                     findings.push(
-                        Finding::problem("subnet-ends", found, "one subnet per cable").on(&node.host).at(&near.netdev),
+                        Finding::problem("subnet-ends", found, "one subnet per cable")
+                            .on(&node.host)
+                            .at(&near.netdev),
                     );
                 }
             }

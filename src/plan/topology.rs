@@ -101,7 +101,10 @@ impl Topology {
         let mut constant = |key: &str, wanted: u32| -> Result<(), DocumentError> {
             let found: u32 = root.need(key)?.integer(0, u32::MAX.into())?;
             if found != wanted {
-                findings.push(Finding::problem("topology-constant", found.to_string(), wanted.to_string()).at(key));
+                findings.push(
+                    Finding::problem("topology-constant", found.to_string(), wanted.to_string())
+                        .at(key),
+                );
             }
             Ok(())
         };
@@ -113,14 +116,19 @@ impl Topology {
         constant("expected_ethernet_mtu", mesh::ETHERNET_MTU)?;
         constant("expected_roce_mtu", mesh::ROCE_MTU)?;
         if !root.need("shared_diagonal_flow_label")?.bool()? {
-            findings.push(Finding::problem("topology-constant", "false", "true").at("shared_diagonal_flow_label"));
+            findings.push(
+                Finding::problem("topology-constant", "false", "true")
+                    .at("shared_diagonal_flow_label"),
+            );
         }
 
         let orchestration = root.need("orchestration")?;
         orchestration.only(&["host_helper_path", "remote_state_root"])?;
         let extras = Extras {
             group_id: root.need("group_id")?.integer(0, u32::MAX.into())?,
-            bounded_runtime_seconds: root.need("bounded_runtime_seconds")?.integer(1, LONGEST_RUNTIME.into())?,
+            bounded_runtime_seconds: root
+                .need("bounded_runtime_seconds")?
+                .integer(1, LONGEST_RUNTIME.into())?,
             host_helper_path: absolute_path(&orchestration.need("host_helper_path")?)?,
             remote_state_root: absolute_path(&orchestration.need("remote_state_root")?)?,
             strategy: match root.get("endpoint_route_strategy")? {
@@ -144,7 +152,15 @@ impl Topology {
             None => BTreeMap::new(),
         };
         let ring = ring_of(ranks, &mut findings);
-        Ok(Topology { extras: Extras { identities, ..extras }, gid_index, ring, findings })
+        Ok(Topology {
+            extras: Extras {
+                identities,
+                ..extras
+            },
+            gid_index,
+            ring,
+            findings,
+        })
     }
 
     /// Plans the ring for `hosts` in TP rank order, the head first.
@@ -154,37 +170,64 @@ impl Topology {
             && demanded != self.gid_index
         {
             findings.push(
-                Finding::problem("gid-index", format!("is {}", self.gid_index), format!("{demanded} (--gid-index)"))
-                    .at("roce_gid_index"),
+                Finding::problem(
+                    "gid-index",
+                    format!("is {}", self.gid_index),
+                    format!("{demanded} (--gid-index)"),
+                )
+                .at("roce_gid_index"),
             );
         }
         let Some(ring) = &self.ring else {
-            return Planned { plan: None, findings };
+            return Planned {
+                plan: None,
+                findings,
+            };
         };
         let aliases = list(ring.nodes.iter().map(|n| &n.host));
         for (i, host) in hosts.iter().enumerate() {
             if hosts[..i].contains(host) {
-                findings.push(Finding::problem("host-repeated", "is given more than once", "every host once").on(host));
+                findings.push(
+                    Finding::problem(
+                        "host-repeated",
+                        "is given more than once",
+                        "every host once",
+                    )
+                    .on(host),
+                );
             } else if !ring.nodes.iter().any(|n| n.host == *host) {
                 let found = format!("is no ssh_alias of the topology ({aliases})");
-                findings.push(Finding::problem("host-not-in-topology", found, "one of them").on(host));
+                findings
+                    .push(Finding::problem("host-not-in-topology", found, "one of them").on(host));
             }
         }
         if hosts.len() != ring.size() {
             let found = format!("{} given", ends::count(hosts.len(), "host"));
-            findings.push(Finding::problem("ring-size", found, format!("all {} of the topology", ring.size())));
+            findings.push(Finding::problem(
+                "ring-size",
+                found,
+                format!("all {} of the topology", ring.size()),
+            ));
         } else if hosts.first() != Some(&ring.nodes[0].host) {
             let found = format!("ring rank 0 is {}", ring.nodes[0].host);
-            let wanted = hosts.first().map_or_else(String::new, |h| format!("the head, {h}"));
+            let wanted = hosts
+                .first()
+                .map_or_else(String::new, |h| format!("the head, {h}"));
             findings.push(Finding::problem("head", found, wanted).at("ranks"));
         }
         findings.push(Finding::warning(
             "hairpin-queue-unknown",
-            format!("a topology does not tell hairpin_queue_size; {} counts for the cap", mesh::DEFAULT_HAIRPIN_QUEUE),
+            format!(
+                "a topology does not tell hairpin_queue_size; {} counts for the cap",
+                mesh::DEFAULT_HAIRPIN_QUEUE
+            ),
             "an inventory",
         ));
         if refuses(&findings) {
-            return Planned { plan: None, findings };
+            return Planned {
+                plan: None,
+                findings,
+            };
         }
         let choices = Choices {
             opposite_paths: options.opposite_paths,
@@ -195,10 +238,16 @@ impl Topology {
             identities: self.extras.identities.clone(),
         };
         match assemble(ring, hosts, &choices) {
-            Ok(plan) => Planned { plan: Some((plan, ring.clone())), findings },
+            Ok(plan) => Planned {
+                plan: Some((plan, ring.clone())),
+                findings,
+            },
             Err(more) => {
                 findings.extend(more);
-                Planned { plan: None, findings }
+                Planned {
+                    plan: None,
+                    findings,
+                }
             }
         }
     }
@@ -209,11 +258,16 @@ const SCOPE_LINK: &str = "scope_link_permanent_final_neighbor";
 
 fn refuse_placeholders(at: &At) -> Result<(), DocumentError> {
     match at.value() {
-        Value::Text(text) if text.contains(PLACEHOLDER) => {
-            Err(at.error(format!("is {}, which nobody has filled in yet", crate::names::quoted(text))))
-        }
-        Value::Array(_) => at.items(usize::MAX)?.try_for_each(|item| refuse_placeholders(&item)),
-        Value::Object(_) => at.entries()?.try_for_each(|(_, value)| refuse_placeholders(&value)),
+        Value::Text(text) if text.contains(PLACEHOLDER) => Err(at.error(format!(
+            "is {}, which nobody has filled in yet",
+            crate::names::quoted(text)
+        ))),
+        Value::Array(_) => at
+            .items(usize::MAX)?
+            .try_for_each(|item| refuse_placeholders(&item)),
+        Value::Object(_) => at
+            .entries()?
+            .try_for_each(|(_, value)| refuse_placeholders(&value)),
         _ => Ok(()),
     }
 }
@@ -221,7 +275,10 @@ fn refuse_placeholders(at: &At) -> Result<(), DocumentError> {
 fn absolute_path(at: &At) -> Result<String, DocumentError> {
     let text = at.text()?;
     if !text.starts_with('/') || text.len() > 4096 || text.chars().any(char::is_control) {
-        return Err(at.error(format!("is {}, an absolute path wanted", crate::names::quoted(text))));
+        return Err(at.error(format!(
+            "is {}, an absolute path wanted",
+            crate::names::quoted(text)
+        )));
     }
     Ok(text.to_owned())
 }
@@ -276,7 +333,10 @@ fn read_ranks(at: &At) -> Result<Vec<TopologyRank>, DocumentError> {
         let read = TopologyRank {
             alias: item.need("ssh_alias")?.name()?,
             management_netdev: item.need("management_netdev")?.name()?,
-            ports: [way(Direction::Clockwise)?, way(Direction::CounterClockwise)?],
+            ports: [
+                way(Direction::Clockwise)?,
+                way(Direction::CounterClockwise)?,
+            ],
         };
         if ranks.insert(rank, read).is_some() {
             return Err(rank_at.error(format!("is {rank} for a second time")));
@@ -306,16 +366,21 @@ fn read_way(at: &At, size: usize) -> Result<[TopologyPort; DOMAINS], DocumentErr
             return Err(address_at.error(format!("is {ipv4}, a /32 wanted")));
         }
         let direction_at = item.need("peer_direction")?;
-        let peer_direction = Direction::BOTH.into_iter().find(|d| direction_at.text() == Ok(d.as_str()));
+        let peer_direction = Direction::BOTH
+            .into_iter()
+            .find(|d| direction_at.text() == Ok(d.as_str()));
         let read = TopologyPort {
             netdev: item.need("netdev")?.name()?,
             rdma: item.need("rdma_device")?.name()?,
             ipv4,
             mac: item.need("mac")?.name()?,
             peer_rank: item.need("peer_rank")?.integer(0, size as i128 - 1)?,
-            peer_direction: peer_direction
-                .ok_or_else(|| direction_at.error("is no direction, \"clockwise\" or \"counter_clockwise\" wanted"))?,
-            peer_function: item.need("peer_function")?.integer(0, DOMAINS as i128 - 1)?,
+            peer_direction: peer_direction.ok_or_else(|| {
+                direction_at.error("is no direction, \"clockwise\" or \"counter_clockwise\" wanted")
+            })?,
+            peer_function: item
+                .need("peer_function")?
+                .integer(0, DOMAINS as i128 - 1)?,
         };
         if ports[function].replace(read).is_some() {
             return Err(function_at.error(format!("is {function} for a second time")));
@@ -323,7 +388,10 @@ fn read_way(at: &At, size: usize) -> Result<[TopologyPort; DOMAINS], DocumentErr
     }
     match ports {
         [Some(first), Some(second)] => Ok([first, second]),
-        _ => Err(at.error(format!("is not one port for each of functions 0 to {}", DOMAINS - 1))),
+        _ => Err(at.error(format!(
+            "is not one port for each of functions 0 to {}",
+            DOMAINS - 1
+        ))),
     }
 }
 
@@ -333,7 +401,12 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
     for (i, rank) in ranks.iter().enumerate() {
         if ranks[..i].iter().any(|r| r.alias == rank.alias) {
             findings.push(
-                Finding::problem("host-repeated", "is the ssh_alias of more than one rank", "of one").on(&rank.alias),
+                Finding::problem(
+                    "host-repeated",
+                    "is the ssh_alias of more than one rank",
+                    "of one",
+                )
+                .on(&rank.alias),
             );
         }
     }
@@ -346,17 +419,28 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
             for (function, port) in ports.iter().enumerate() {
                 let wanted = (direction.step(rank, size), direction.opposite(), function);
                 if (port.peer_rank, port.peer_direction, port.peer_function) != wanted {
-                    let shown = |(r, d, f): (usize, Direction, usize)| format!("rank {r} {} function {f}", d.as_str());
+                    let shown = |(r, d, f): (usize, Direction, usize)| {
+                        format!("rank {r} {} function {f}", d.as_str())
+                    };
                     let found = (port.peer_rank, port.peer_direction, port.peer_function);
                     findings.push(
-                        Finding::problem("link-not-reciprocal", format!("its peer is {}", shown(found)), shown(wanted))
-                            .on(&node.alias)
-                            .at(&port.netdev),
+                        Finding::problem(
+                            "link-not-reciprocal",
+                            format!("its peer is {}", shown(found)),
+                            shown(wanted),
+                        )
+                        .on(&node.alias)
+                        .at(&port.netdev),
                     );
                 }
             }
         }
-        if node.ports.iter().flatten().any(|p| p.netdev == node.management_netdev) {
+        if node
+            .ports
+            .iter()
+            .flatten()
+            .any(|p| p.netdev == node.management_netdev)
+        {
             findings.push(
                 Finding::problem(
                     "management-on-fabric",
@@ -367,16 +451,31 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
                 .at(&node.management_netdev),
             );
         }
-        let places = node.ports.each_ref().map(|way| way.each_ref().map(|p| Place::of_netdev(&p.netdev)));
-        for (function, port, place) in
-            node.ports.iter().zip(&places).flat_map(|(w, p)| w.iter().zip(p).enumerate().map(|(f, (w, p))| (f, w, p)))
+        let places = node
+            .ports
+            .each_ref()
+            .map(|way| way.each_ref().map(|p| Place::of_netdev(&p.netdev)));
+        for (function, port, place) in node
+            .ports
+            .iter()
+            .zip(&places)
+            .flat_map(|(w, p)| w.iter().zip(p).enumerate().map(|(f, (w, p))| (f, w, p)))
         {
-            let domains: std::collections::BTreeSet<u32> =
-                places.iter().flatten().flatten().map(|p| p.pci_domain).collect();
+            let domains: std::collections::BTreeSet<u32> = places
+                .iter()
+                .flatten()
+                .flatten()
+                .map(|p| p.pci_domain)
+                .collect();
             let found = match place {
                 None => Some("its name does not tell its PCI domain and port".to_owned()),
-                Some(place) if domains.iter().position(|d| *d == place.pci_domain) != Some(function) => {
-                    Some(format!("function {function} is in PCI domain {:04x}", place.pci_domain))
+                Some(place)
+                    if domains.iter().position(|d| *d == place.pci_domain) != Some(function) =>
+                {
+                    Some(format!(
+                        "function {function} is in PCI domain {:04x}",
+                        place.pci_domain
+                    ))
                 }
                 Some(_) => None,
             };
@@ -396,12 +495,21 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
         }
         numbers.sort_by_key(|(place, _, function)| (*function, *place));
         let alias = node.alias;
-        for pair in numbers.windows(2).filter(|pair| pair[0].2 == pair[1].2 && pair[0].0 == pair[1].0) {
-            let found = format!("both ports of function {} have the same port number", pair[0].2);
+        for pair in numbers
+            .windows(2)
+            .filter(|pair| pair[0].2 == pair[1].2 && pair[0].0 == pair[1].0)
+        {
+            let found = format!(
+                "both ports of function {} have the same port number",
+                pair[0].2
+            );
             findings.push(Finding::problem("port-numbers", found, "one of each").on(&alias));
         }
         let index = |direction: Direction, function: usize| {
-            numbers.iter().position(|(_, d, f)| (*d, *f) == (direction, function)).unwrap_or_default()
+            numbers
+                .iter()
+                .position(|(_, d, f)| (*d, *f) == (direction, function))
+                .unwrap_or_default()
         };
         let [clockwise, counter] = node.ports;
         let place = |direction: Direction, [a, b]: [TopologyPort; DOMAINS]| {
@@ -417,7 +525,10 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
         };
         nodes.push(Node {
             host: alias,
-            ports: [place(Direction::Clockwise, clockwise), place(Direction::CounterClockwise, counter)],
+            ports: [
+                place(Direction::Clockwise, clockwise),
+                place(Direction::CounterClockwise, counter),
+            ],
             management_netdev: Some(node.management_netdev),
         });
     }
@@ -497,7 +608,10 @@ pub fn fabric_json(ring: &Ring, gid_index: u8, extras: &Extras) -> String {
                     function,
                     netdev: &port.netdev,
                     rdma_device: &port.rdma,
-                    ipv4_cidr: Cidr { address: port.ipv4.address, prefix: 32 },
+                    ipv4_cidr: Cidr {
+                        address: port.ipv4.address,
+                        prefix: 32,
+                    },
                     mac: port.mac,
                     peer_rank: direction.step(rank, size),
                     peer_direction: direction.opposite(),
@@ -531,7 +645,15 @@ pub fn fabric_json(ring: &Ring, gid_index: u8, extras: &Extras) -> String {
         tc_rule_identity_overrides: extras
             .identities
             .iter()
-            .map(|(name, id)| (name.as_str(), IdentityRow { preference: id.pref, handle: id.handle }))
+            .map(|(name, id)| {
+                (
+                    name.as_str(),
+                    IdentityRow {
+                        preference: id.pref,
+                        handle: id.handle,
+                    },
+                )
+            })
             .collect(),
         ranks: ring
             .nodes

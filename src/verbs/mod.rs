@@ -77,11 +77,23 @@ mod with_library {
         }
 
         unsafe extern "C" {
-            pub(super) fn hm_verbs_load(out: *mut *mut Verbs, why: *mut c_char, why_size: usize) -> c_int;
+            pub(super) fn hm_verbs_load(
+                out: *mut *mut Verbs,
+                why: *mut c_char,
+                why_size: usize,
+            ) -> c_int;
             pub(super) fn hm_verbs_unload(verbs: *mut Verbs);
-            pub(super) fn hm_device_open(verbs: *const Verbs, name: *const c_char, out: *mut *mut Device) -> c_int;
+            pub(super) fn hm_device_open(
+                verbs: *const Verbs,
+                name: *const c_char,
+                out: *mut *mut Device,
+            ) -> c_int;
             pub(super) fn hm_device_close(device: *mut Device);
-            pub(super) fn hm_device_query_port(device: *const Device, port: u8, out: *mut Port) -> c_int;
+            pub(super) fn hm_device_query_port(
+                device: *const Device,
+                port: u8,
+                out: *mut Port,
+            ) -> c_int;
         }
     }
 
@@ -95,7 +107,9 @@ mod with_library {
             let mut why = [0u8; 256];
             // SAFETY: `verbs` and `why` live until the call returns, `why` is as long as said, and
             // the function writes a NUL-terminated text into it when it fails.
-            let code = unsafe { native::hm_verbs_load(&raw mut verbs, why.as_mut_ptr().cast(), why.len()) };
+            let code = unsafe {
+                native::hm_verbs_load(&raw mut verbs, why.as_mut_ptr().cast(), why.len())
+            };
             match NonNull::new(verbs) {
                 Some(verbs) if code == 0 => Ok(Verbs(verbs)),
                 _ => {
@@ -107,14 +121,24 @@ mod with_library {
 
         /// Opens the device called `name`.
         pub fn open(&self, name: &RdmaName) -> Result<Device<'_>, Error> {
-            let failed = |source| Error::Call { call: "ibv_open_device", device: name.clone(), source };
+            let failed = |source| Error::Call {
+                call: "ibv_open_device",
+                device: name.clone(),
+                source,
+            };
             let c_name = CString::new(name.as_str()).map_err(|e| failed(e.into()))?;
             let mut device = std::ptr::null_mut();
             // SAFETY: the library is loaded while `self` lives, `c_name` is NUL-terminated and
             // `device` lives until the call returns.
-            let code = unsafe { native::hm_device_open(self.0.as_ptr(), c_name.as_ptr(), &raw mut device) };
+            let code = unsafe {
+                native::hm_device_open(self.0.as_ptr(), c_name.as_ptr(), &raw mut device)
+            };
             match NonNull::new(device) {
-                Some(device) if code == 0 => Ok(Device { device, name: name.clone(), verbs: PhantomData }),
+                Some(device) if code == 0 => Ok(Device {
+                    device,
+                    name: name.clone(),
+                    verbs: PhantomData,
+                }),
                 _ => Err(failed(io::Error::from_raw_os_error(code))),
             }
         }
@@ -139,13 +163,22 @@ mod with_library {
         pub fn port(&self, number: u8) -> Result<PortAttr, Error> {
             let mut port = native::Port::default();
             // SAFETY: the device is open while `self` lives and `port` lives until the call returns.
-            let code = unsafe { native::hm_device_query_port(self.device.as_ptr(), number, &raw mut port) };
+            let code = unsafe {
+                native::hm_device_query_port(self.device.as_ptr(), number, &raw mut port)
+            };
             if code != 0 {
                 let source = io::Error::from_raw_os_error(code);
-                return Err(Error::Call { call: "ibv_query_port", device: self.name.clone(), source });
+                return Err(Error::Call {
+                    call: "ibv_query_port",
+                    device: self.name.clone(),
+                    source,
+                });
             }
             let known = |mtu| (mtu != 0).then_some(mtu);
-            Ok(PortAttr { active_mtu: known(port.active_mtu), max_mtu: known(port.max_mtu) })
+            Ok(PortAttr {
+                active_mtu: known(port.active_mtu),
+                max_mtu: known(port.max_mtu),
+            })
         }
     }
 
@@ -171,7 +204,9 @@ mod without_library {
     impl Verbs {
         /// Always an error in this build.
         pub fn load() -> Result<Verbs, Error> {
-            Err(Error::Library("this program was built without the feature `rdma`".into()))
+            Err(Error::Library(
+                "this program was built without the feature `rdma`".into(),
+            ))
         }
 
         /// Opens a device.
@@ -207,6 +242,11 @@ mod tests {
         };
         let name = "no-such-device".parse().unwrap();
         let error = verbs.open(&name).err().unwrap();
-        assert!(error.to_string().starts_with("ibv_open_device of no-such-device: "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("ibv_open_device of no-such-device: "),
+            "{error}"
+        );
     }
 }

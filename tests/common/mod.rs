@@ -9,7 +9,11 @@ pub fn not_tested(what: &str, why: &str) {
     let line = format!("{what}: {why}\n");
     eprint!("NOT TESTED: {line}");
     if let Some(path) = std::env::var_os("HAIRPIN_MESH_NOT_TESTED") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .unwrap();
         file.write_all(line.as_bytes()).unwrap();
     }
 }

@@ -19,14 +19,18 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
     }
     for port in ports.iter_mut() {
         let finding = match &port.facts.ipv4 {
-            Fact::NotObserved(why) => {
-                Some(Finding::problem("port-address", format!("IPv4 addresses not observed: {why}"), "one"))
-            }
+            Fact::NotObserved(why) => Some(Finding::problem(
+                "port-address",
+                format!("IPv4 addresses not observed: {why}"),
+                "one",
+            )),
             Fact::Known(addresses) => match addresses.as_slice() {
                 [] => {
                     let gid = match &port.facts.gids {
                         Gids::IndexThree { gid: Gid::ZERO, .. } => " and GID index 3 is all zero",
-                        Gids::Table(table) if table.iter().all(|e| e.gid.ipv4().is_none()) => " and no GID maps one",
+                        Gids::Table(table) if table.iter().all(|e| e.gid.ipv4().is_none()) => {
+                            " and no GID maps one"
+                        }
                         _ => "",
                     };
                     Some(
@@ -39,8 +43,10 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
                     None
                 }
                 several => {
-                    let with_peer: Vec<&Cidr> =
-                        several.iter().filter(|a| on_network.get(&a.network()).is_some_and(|p| p.len() > 1)).collect();
+                    let with_peer: Vec<&Cidr> = several
+                        .iter()
+                        .filter(|a| on_network.get(&a.network()).is_some_and(|p| p.len() > 1))
+                        .collect();
                     match with_peer.as_slice() {
                         [one] => {
                             port.address = Some(**one);
@@ -48,12 +54,18 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
                         }
                         [] => Some(Finding::problem(
                             "port-address",
-                            format!("none of its addresses ({}) has its peer on the ring", list(several)),
+                            format!(
+                                "none of its addresses ({}) has its peer on the ring",
+                                list(several)
+                            ),
                             "exactly one",
                         )),
                         more => Some(Finding::problem(
                             "port-in-two-subnets",
-                            format!("more than one of its addresses ({}) has a peer on the ring", list(more)),
+                            format!(
+                                "more than one of its addresses ({}) has a peer on the ring",
+                                list(more)
+                            ),
                             "exactly one",
                         )),
                     }
@@ -65,10 +77,15 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
             if !(8..=31).contains(&address.prefix) {
                 let found = format!("address {address} has a prefix of {} bits", address.prefix);
                 let wanted = "8 to 31 (/24, /30 or /31 as a rule)";
-                findings.push(Finding::problem("port-prefix", found, wanted).on(port.host).at(&port.facts.netdev));
+                findings.push(
+                    Finding::problem("port-prefix", found, wanted)
+                        .on(port.host)
+                        .at(&port.facts.netdev),
+                );
             }
             // RFC 2544's range; local proxies answer DNS with its addresses.
-            if address.address.octets()[0] == 198 && matches!(address.address.octets()[1], 18 | 19) {
+            if address.address.octets()[0] == 198 && matches!(address.address.octets()[1], 18 | 19)
+            {
                 findings.push(
                     Finding::warning(
                         "port-address-198-18",

@@ -21,16 +21,24 @@ pub(super) fn join(ports: &[Located], findings: &mut Vec<Finding>) -> HashMap<us
         let names = || list(ends.iter().map(|i| ports[*i].label()));
         let [a, b] = ends.as_slice() else {
             findings.push(
-                Finding::problem("subnet-ends", format!("{} ({})", count(ends.len(), "end"), names()), "two")
-                    .at(subnet),
+                Finding::problem(
+                    "subnet-ends",
+                    format!("{} ({})", count(ends.len(), "end"), names()),
+                    "two",
+                )
+                .at(subnet),
             );
             continue;
         };
         let (one, other) = (&ports[*a], &ports[*b]);
         if one.node == other.node {
             findings.push(
-                Finding::problem("self-cable", format!("both ends are on one host ({})", names()), "two hosts")
-                    .at(subnet),
+                Finding::problem(
+                    "self-cable",
+                    format!("both ends are on one host ({})", names()),
+                    "two hosts",
+                )
+                .at(subnet),
             );
         } else if one.domain != other.domain {
             findings.push(
@@ -55,11 +63,18 @@ pub(super) fn join(ports: &[Located], findings: &mut Vec<Finding>) -> HashMap<us
     // Sorted by address, then prefix: a network that contains another comes right before it.
     let networks: Vec<&Cidr> = subnets.keys().collect();
     for (i, wide) in networks.iter().enumerate() {
-        for narrow in networks[i + 1..].iter().take_while(|n| wide.contains(n.address)) {
+        for narrow in networks[i + 1..]
+            .iter()
+            .take_while(|n| wide.contains(n.address))
+        {
             findings.push(
-                Finding::problem("subnets-overlap", format!("contains {narrow}"), "subnets that do not overlap")
-                    .at(wide)
-                    .advise("both ends of a cable need the same prefix length"),
+                Finding::problem(
+                    "subnets-overlap",
+                    format!("contains {narrow}"),
+                    "subnets that do not overlap",
+                )
+                .at(wide)
+                .advise("both ends of a cable need the same prefix length"),
             );
         }
     }
@@ -75,7 +90,9 @@ pub(super) fn walk(
     findings: &mut Vec<Finding>,
 ) -> Option<Vec<usize>> {
     let find = |node: usize, domain: usize, port: usize| {
-        ports.iter().position(|p| p.node == node && p.domain == domain && p.port == port)
+        ports
+            .iter()
+            .position(|p| p.node == node && p.domain == domain && p.port == port)
     };
     let peer_node = |node, domain, port| Some(ports[*peers.get(&find(node, domain, port)?)?].node);
     let before = findings.len();
@@ -96,15 +113,24 @@ pub(super) fn walk(
             }
         }
         for port in 0..PORTS_PER_DOMAIN {
-            let reached: Vec<Option<usize>> = (0..DOMAINS).map(|domain| peer_node(node, domain, port)).collect();
+            let reached: Vec<Option<usize>> = (0..DOMAINS)
+                .map(|domain| peer_node(node, domain, port))
+                .collect();
             if let [Some(first), Some(second)] = reached[..]
                 && first != second
             {
-                let names = list((0..DOMAINS).filter_map(|d| find(node, d, port)).map(|i| &ports[i].facts.netdev));
+                let names = list(
+                    (0..DOMAINS)
+                        .filter_map(|d| find(node, d, port))
+                        .map(|i| &ports[i].facts.netdev),
+                );
                 findings.push(
                     Finding::problem(
                         "domains-differ",
-                        format!("port {port} reaches {} on domain 0 and {} on domain 1", hosts[first], hosts[second]),
+                        format!(
+                            "port {port} reaches {} on domain 0 and {} on domain 1",
+                            hosts[first], hosts[second]
+                        ),
                         "the same neighbour on both domains of a cable",
                     )
                     .on(host)
@@ -126,7 +152,10 @@ pub(super) fn walk(
             // Cannot happen while every cable has two ends; ends the walk if it ever does.
             findings.push(Finding::problem(
                 "ring-open",
-                format!("the walk from {} comes back to {} and never to its head", hosts[0], hosts[node]),
+                format!(
+                    "the walk from {} comes back to {} and never to its head",
+                    hosts[0], hosts[node]
+                ),
                 "a ring through all hosts",
             ));
             return None;

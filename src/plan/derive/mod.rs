@@ -79,16 +79,31 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     };
     for (i, host) in hosts.iter().enumerate() {
         if hosts[..i].contains(host) {
-            findings.push(Finding::problem("host-repeated", "is given more than once", "every host once").on(host));
+            findings.push(
+                Finding::problem(
+                    "host-repeated",
+                    "is given more than once",
+                    "every host once",
+                )
+                .on(host),
+            );
         }
     }
     if let Err(what) = crate::plan::ring::check_size(hosts.len()) {
-        findings.push(Finding::problem("ring-size", what, "another number of hosts"));
+        findings.push(Finding::problem(
+            "ring-size",
+            what,
+            "another number of hosts",
+        ));
     }
     if hosts.len() != inventories.len() {
         findings.push(Finding::problem(
             "inventory-count",
-            format!("{} inventories for {} hosts", inventories.len(), hosts.len()),
+            format!(
+                "{} inventories for {} hosts",
+                inventories.len(),
+                hosts.len()
+            ),
             "one of each host",
         ));
     }
@@ -123,17 +138,30 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     let hairpin_queue_size = settings::smallest_queue(&ports, &mut findings);
 
     let peers = cables::join(&ports, &mut findings);
-    let order = if placed { cables::walk(hosts, &ports, &peers, &mut findings) } else { None };
+    let order = if placed {
+        cables::walk(hosts, &ports, &peers, &mut findings)
+    } else {
+        None
+    };
     let ring = order.and_then(|order| build(hosts, inventories, &ports, &peers, &order));
-    Derived { ring, gid_index, hairpin_queue_size, findings }
+    Derived {
+        ring,
+        gid_index,
+        hairpin_queue_size,
+        findings,
+    }
 }
 
 /// The HCAs of every host in HCA order, when every node has its ports and every port its device.
-fn hca_table<'a>(hosts: &'a [HostName], ports: &[Located<'a>]) -> Option<Vec<(&'a HostName, Vec<&'a RdmaName>)>> {
+fn hca_table<'a>(
+    hosts: &'a [HostName],
+    ports: &[Located<'a>],
+) -> Option<Vec<(&'a HostName, Vec<&'a RdmaName>)>> {
     let table = hosts.iter().enumerate().map(|(node, host)| {
         let mut own: Vec<&Located> = ports.iter().filter(|p| p.node == node).collect();
         own.sort_by_key(|p| (p.domain, p.port));
-        let names: Option<Vec<&RdmaName>> = own.iter().map(|p| p.facts.rdma.known()?.as_ref()).collect();
+        let names: Option<Vec<&RdmaName>> =
+            own.iter().map(|p| p.facts.rdma.known()?.as_ref()).collect();
         Some((host, names?))
     });
     table.collect()
@@ -151,7 +179,11 @@ fn build(
     let facing = |rank: usize, direction: Direction, domain: usize| -> Option<RingPort> {
         let (node, neighbour) = (order[rank], order[direction.step(rank, size)]);
         let (i, port) = ports.iter().enumerate().find(|(i, p)| {
-            p.node == node && p.domain == domain && peers.get(i).is_some_and(|peer| ports[*peer].node == neighbour)
+            p.node == node
+                && p.domain == domain
+                && peers
+                    .get(i)
+                    .is_some_and(|peer| ports[*peer].node == neighbour)
         })?;
         debug_assert!(peers.contains_key(&i));
         Some(RingPort {
@@ -167,9 +199,18 @@ fn build(
         let way = |direction| Some([facing(rank, direction, 0)?, facing(rank, direction, 1)?]);
         Some(Node {
             host: hosts[order[rank]].clone(),
-            ports: [way(Direction::Clockwise)?, way(Direction::CounterClockwise)?],
-            management_netdev: inventories[order[rank]].management_netdev.known().cloned().flatten(),
+            ports: [
+                way(Direction::Clockwise)?,
+                way(Direction::CounterClockwise)?,
+            ],
+            management_netdev: inventories[order[rank]]
+                .management_netdev
+                .known()
+                .cloned()
+                .flatten(),
         })
     });
-    Some(Ring { nodes: nodes.collect::<Option<_>>()? })
+    Some(Ring {
+        nodes: nodes.collect::<Option<_>>()?,
+    })
 }

@@ -30,7 +30,9 @@ pub(super) fn locate<'a>(
                             Fact::NotObserved(why) => {
                                 format!("no PCI address ({why}) and a name that does not tell it")
                             }
-                            Fact::Known(_) => "no PCI address and a name that does not tell it".into(),
+                            Fact::Known(_) => {
+                                "no PCI address and a name that does not tell it".into()
+                            }
                         },
                         "a PCI address, or a name like enP2p1s0f1np1",
                     )
@@ -39,18 +41,28 @@ pub(super) fn locate<'a>(
                 );
                 continue;
             };
-            domains.entry(place.pci_domain).or_default().push((place.function, facts));
+            domains
+                .entry(place.pci_domain)
+                .or_default()
+                .push((place.function, facts));
         }
         if domains.len() != DOMAINS {
             complete = false;
-            let names: Vec<String> = domains.iter().map(|(d, p)| format!("{d:04x}: {}", netdevs(p))).collect();
+            let names: Vec<String> = domains
+                .iter()
+                .map(|(d, p)| format!("{d:04x}: {}", netdevs(p)))
+                .collect();
             findings.push(
                 Finding::problem(
                     "domains-per-node",
                     if names.is_empty() {
                         "no fabric ports".to_owned()
                     } else {
-                        format!("fabric ports in {} ({})", count(names.len(), "PCI domain"), names.join("; "))
+                        format!(
+                            "fabric ports in {} ({})",
+                            count(names.len(), "PCI domain"),
+                            names.join("; ")
+                        )
                     },
                     format!("{PORTS_PER_DOMAIN} ports in each of {DOMAINS} PCI domains"),
                 )
@@ -58,13 +70,23 @@ pub(super) fn locate<'a>(
             );
         }
         for (domain, (pci_domain, mut ports)) in domains.into_iter().enumerate() {
-            ports.sort_by_key(|(function, facts)| (*function, facts.pci.known().copied().flatten(), &facts.netdev));
+            ports.sort_by_key(|(function, facts)| {
+                (
+                    *function,
+                    facts.pci.known().copied().flatten(),
+                    &facts.netdev,
+                )
+            });
             if ports.len() != PORTS_PER_DOMAIN {
                 complete = false;
                 findings.push(
                     Finding::problem(
                         "ports-per-domain",
-                        format!("{} in PCI domain {pci_domain:04x} ({})", count(ports.len(), "port"), netdevs(&ports)),
+                        format!(
+                            "{} in PCI domain {pci_domain:04x} ({})",
+                            count(ports.len(), "port"),
+                            netdevs(&ports)
+                        ),
                         format!("{PORTS_PER_DOMAIN}"),
                     )
                     .on(host),
@@ -75,20 +97,28 @@ pub(super) fn locate<'a>(
                 findings.push(
                     Finding::problem(
                         "port-numbers",
-                        format!("{} are the same PCI function number in PCI domain {pci_domain:04x}", netdevs(&ports)),
+                        format!(
+                            "{} are the same PCI function number in PCI domain {pci_domain:04x}",
+                            netdevs(&ports)
+                        ),
                         "two functions of one card, one per QSFP port",
                     )
                     .on(host),
                 );
             }
-            located.extend(ports.into_iter().enumerate().map(|(port, (_, facts))| Located {
-                node,
-                host,
-                facts,
-                domain,
-                port,
-                address: None,
-            }));
+            located.extend(
+                ports
+                    .into_iter()
+                    .enumerate()
+                    .map(|(port, (_, facts))| Located {
+                        node,
+                        host,
+                        facts,
+                        domain,
+                        port,
+                        address: None,
+                    }),
+            );
         }
     }
     (located, complete)

@@ -12,12 +12,23 @@ use crate::plan::mesh;
 pub(super) fn check_port(port: &Located, findings: &mut Vec<Finding>) {
     let facts = port.facts;
     let mut problem = |code, found: String, wanted: &str| {
-        findings.push(Finding::problem(code, found, wanted).on(port.host).at(&facts.netdev));
+        findings.push(
+            Finding::problem(code, found, wanted)
+                .on(port.host)
+                .at(&facts.netdev),
+        );
     };
     if facts.state != "up" {
         problem(
             "port-link",
-            format!("link {}", if facts.state.is_empty() { "state unknown" } else { &facts.state }),
+            format!(
+                "link {}",
+                if facts.state.is_empty() {
+                    "state unknown"
+                } else {
+                    &facts.state
+                }
+            ),
             "up",
         );
     }
@@ -27,20 +38,34 @@ pub(super) fn check_port(port: &Located, findings: &mut Vec<Finding>) {
     match &facts.rdma {
         Fact::Known(Some(_)) => {}
         Fact::Known(None) => problem("port-rdma", "no RDMA device".into(), "one"),
-        Fact::NotObserved(why) => problem("port-rdma", format!("RDMA device not observed: {why}"), "one"),
+        Fact::NotObserved(why) => problem(
+            "port-rdma",
+            format!("RDMA device not observed: {why}"),
+            "one",
+        ),
     }
     match &facts.tc_offload {
         Fact::Known(true) => {}
         Fact::Known(false) => problem("port-tc-offload", "hw-tc-offload off".into(), "on"),
-        Fact::NotObserved(why) => problem("port-tc-offload", format!("hw-tc-offload not observed: {why}"), "on"),
+        Fact::NotObserved(why) => problem(
+            "port-tc-offload",
+            format!("hw-tc-offload not observed: {why}"),
+            "on",
+        ),
     }
     match &facts.flow_steering_mode {
         Fact::Known(None) => {}
         Fact::Known(Some(mode)) if mode == mesh::STEERING_MODE => {}
-        Fact::Known(Some(mode)) => problem("port-steering", format!("flow_steering_mode {mode}"), mesh::STEERING_MODE),
-        Fact::NotObserved(why) => {
-            problem("port-steering", format!("flow_steering_mode not observed: {why}"), mesh::STEERING_MODE)
-        }
+        Fact::Known(Some(mode)) => problem(
+            "port-steering",
+            format!("flow_steering_mode {mode}"),
+            mesh::STEERING_MODE,
+        ),
+        Fact::NotObserved(why) => problem(
+            "port-steering",
+            format!("flow_steering_mode not observed: {why}"),
+            mesh::STEERING_MODE,
+        ),
     }
     // Reading the next three needs root or libibverbs: unknown is left to `verify`.
     if let Some(Some(mode)) = facts.eswitch_mode.known()
@@ -91,12 +116,21 @@ pub(super) fn smallest_queue(ports: &[Located], findings: &mut Vec<Finding>) -> 
     for port in ports {
         let facts = port.facts;
         let mut warn = |code, found: String, wanted: &str| {
-            findings.push(Finding::warning(code, found, wanted).on(port.host).at(&facts.netdev));
+            findings.push(
+                Finding::warning(code, found, wanted)
+                    .on(port.host)
+                    .at(&facts.netdev),
+            );
         };
         let size = match (&facts.hairpin_queue_size, facts.hairpin_queue_applied) {
             (Fact::Known(Some(size)), applied @ (Applied::Applied | Applied::Unsaid)) => {
-                if !(default..=mesh::WANTED_HAIRPIN_QUEUE).contains(size) || !size.is_power_of_two() {
-                    warn("hairpin-queue-odd", format!("hairpin_queue_size {size}"), "a power of two from 1024 to 8192");
+                if !(default..=mesh::WANTED_HAIRPIN_QUEUE).contains(size) || !size.is_power_of_two()
+                {
+                    warn(
+                        "hairpin-queue-odd",
+                        format!("hairpin_queue_size {size}"),
+                        "a power of two from 1024 to 8192",
+                    );
                 }
                 if applied == Applied::Unsaid {
                     unsaid.push(format!("{}={size}", port.label()));
@@ -106,7 +140,9 @@ pub(super) fn smallest_queue(ports: &[Located], findings: &mut Vec<Finding>) -> 
             (Fact::Known(Some(size)), Applied::Pending) => {
                 warn(
                     "hairpin-queue-pending",
-                    format!("hairpin_queue_size {size} is set but not loaded; {default} counts for the cap"),
+                    format!(
+                        "hairpin_queue_size {size} is set but not loaded; {default} counts for the cap"
+                    ),
                     "it applied (driver re-initialisation)",
                 );
                 default
@@ -114,7 +150,9 @@ pub(super) fn smallest_queue(ports: &[Located], findings: &mut Vec<Finding>) -> 
             (Fact::Known(Some(size)), Applied::Unknown) => {
                 warn(
                     "hairpin-queue-unknown",
-                    format!("hairpin_queue_size {size} may or may not be loaded; {default} counts for the cap"),
+                    format!(
+                        "hairpin_queue_size {size} may or may not be loaded; {default} counts for the cap"
+                    ),
                     "a size known to be applied",
                 );
                 default
@@ -140,11 +178,19 @@ pub(super) fn smallest_queue(ports: &[Located], findings: &mut Vec<Finding>) -> 
         let wanted = mesh::QUALIFIED_HAIRPIN_NUM_QUEUES;
         match &facts.hairpin_num_queues {
             Fact::Known(Some(n)) if *n == wanted => {}
-            Fact::Known(Some(n)) => warn("hairpin-num-queues", format!("hairpin_num_queues {n}"), "4"),
-            Fact::Known(None) => warn("hairpin-num-queues", "the driver shows no hairpin_num_queues".into(), "4"),
-            Fact::NotObserved(why) => {
-                warn("hairpin-num-queues", format!("hairpin_num_queues not observed: {why}"), "4")
+            Fact::Known(Some(n)) => {
+                warn("hairpin-num-queues", format!("hairpin_num_queues {n}"), "4")
             }
+            Fact::Known(None) => warn(
+                "hairpin-num-queues",
+                "the driver shows no hairpin_num_queues".into(),
+                "4",
+            ),
+            Fact::NotObserved(why) => warn(
+                "hairpin-num-queues",
+                format!("hairpin_num_queues not observed: {why}"),
+                "4",
+            ),
         }
     }
     if !unsaid.is_empty() {

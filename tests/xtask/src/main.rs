@@ -46,24 +46,43 @@ fn main() -> ExitCode {
 fn test(more: &[String]) -> Result<(), String> {
     let root = root()?;
     let missing = install(NEEDS);
-    let mut not_tested: Vec<String> =
-        missing.iter().map(|need| format!("{} ({} missing)", need.what, need.package)).collect();
+    let mut not_tested: Vec<String> = missing
+        .iter()
+        .map(|need| format!("{} ({} missing)", need.what, need.package))
+        .collect();
 
     let log = root.join("target/not-tested.txt");
     fs::create_dir_all(root.join("target"))
         .and_then(|()| fs::write(&log, ""))
         .map_err(|e| format!("{}: {e}", log.display()))?;
-    let default_features = !missing.iter().any(|need| need.package == RDMA_HEADERS.package);
+    let default_features = !missing
+        .iter()
+        .any(|need| need.package == RDMA_HEADERS.package);
 
     let mut results = Vec::new();
-    let features: &[&str] = if default_features { &[] } else { &["--no-default-features"] };
+    let features: &[&str] = if default_features {
+        &[]
+    } else {
+        &["--no-default-features"]
+    };
     let mut tests = cargo(&root);
     // All test programs run, also after one that failed: one run shows everything.
-    tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]).args(features).args(more).env(NOT_TESTED, &log);
+    tests
+        .args(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .args(features)
+        .args(more)
+        .env(NOT_TESTED, &log);
     results.push(run(&mut tests));
     // The program without libibverbs, which must go on building.
     let mut check = cargo(&root);
-    check.args(["check", "--package", "hairpin-mesh", "--all-targets", "--locked", "--no-default-features"]);
+    check.args([
+        "check",
+        "--package",
+        "hairpin-mesh",
+        "--all-targets",
+        "--locked",
+        "--no-default-features",
+    ]);
     results.push(run(&mut check));
 
     let said = fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
@@ -89,7 +108,11 @@ fn test(more: &[String]) -> Result<(), String> {
     }
     eprintln!(
         "xtask: {}",
-        if not_tested.is_empty() { "all tests passed" } else { "what was tested passed; see above for what was not" }
+        if not_tested.is_empty() {
+            "all tests passed"
+        } else {
+            "what was tested passed; see above for what was not"
+        }
     );
     Ok(())
 }
@@ -101,10 +124,20 @@ fn demo() -> Result<(), String> {
     let mut plan = cargo(&root);
     plan.args(["run", "--quiet", "--locked", "--package", "hairpin-mesh"]);
     if !install(&[RDMA_HEADERS]).is_empty() {
-        eprintln!("xtask: building without libibverbs ({} is missing): `plan` does not need it", RDMA_HEADERS.package);
+        eprintln!(
+            "xtask: building without libibverbs ({} is missing): `plan` does not need it",
+            RDMA_HEADERS.package
+        );
         plan.arg("--no-default-features");
     }
-    plan.args(["--", "plan", "--inventory", "plans/tp-along-ring/inventory", "--out", out]);
+    plan.args([
+        "--",
+        "plan",
+        "--inventory",
+        "plans/tp-along-ring/inventory",
+        "--out",
+        out,
+    ]);
     plan.args(["spark1", "spark2", "spark3", "spark4"]);
     run(&mut plan)?;
 
@@ -116,7 +149,8 @@ fn demo() -> Result<(), String> {
         let file = file.strip_prefix(root.join(out)).unwrap_or(&file).display();
         println!("{bytes:>8}  {file}");
     }
-    let env = fs::read_to_string(root.join(out).join("env.txt")).map_err(|e| format!("{out}/env.txt: {e}"))?;
+    let env = fs::read_to_string(root.join(out).join("env.txt"))
+        .map_err(|e| format!("{out}/env.txt: {e}"))?;
     println!("\n{out}/env.txt:\n{env}\nthe ring to look at or to print: {out}/topology.svg");
     Ok(())
 }
@@ -137,7 +171,8 @@ fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
 /// The root of the workspace, from what cargo tells the programs that it runs.
 fn root() -> Result<PathBuf, String> {
     let own = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    own.and_then(|own| Some(own.parent()?.parent()?.to_owned())).ok_or_else(|| "run it as `cargo xtask`".to_owned())
+    own.and_then(|own| Some(own.parent()?.parent()?.to_owned()))
+        .ok_or_else(|| "run it as `cargo xtask`".to_owned())
 }
 
 fn cargo(root: &Path) -> Command {
@@ -148,9 +183,14 @@ fn cargo(root: &Path) -> Command {
 
 /// Runs a command in the open; an error when it does not succeed.
 fn run(command: &mut Command) -> Result<(), String> {
-    let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_owned();
-    let words: Vec<_> =
-        std::iter::once(program.as_os_str()).chain(command.get_args()).map(OsStr::to_string_lossy).collect();
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default()
+        .to_owned();
+    let words: Vec<_> = std::iter::once(program.as_os_str())
+        .chain(command.get_args())
+        .map(OsStr::to_string_lossy)
+        .collect();
     let line = words.join(" ");
     eprintln!("xtask: {line}");
     match command.status() {
@@ -177,16 +217,38 @@ const RDMA_HEADERS: Need = Need {
 
 const NEEDS: &[Need] = &[
     RDMA_HEADERS,
-    Need { package: "iproute2", there: &["ip"], what: "kernel facts in a network namespace, the scripts' ip and tc" },
-    Need { package: "openssh-client", there: &["ssh"], what: "inventory over SSH" },
-    Need { package: "openssh-server", there: &["sshd"], what: "inventory over SSH" },
-    Need { package: "shellcheck", there: &["shellcheck"], what: "the scripts, by shellcheck" },
-    Need { package: "librsvg2-bin", there: &["rsvg-convert"], what: "topology.svg, by a renderer" },
+    Need {
+        package: "iproute2",
+        there: &["ip"],
+        what: "kernel facts in a network namespace, the scripts' ip and tc",
+    },
+    Need {
+        package: "openssh-client",
+        there: &["ssh"],
+        what: "inventory over SSH",
+    },
+    Need {
+        package: "openssh-server",
+        there: &["sshd"],
+        what: "inventory over SSH",
+    },
+    Need {
+        package: "shellcheck",
+        there: &["shellcheck"],
+        what: "the scripts, by shellcheck",
+    },
+    Need {
+        package: "librsvg2-bin",
+        there: &["rsvg-convert"],
+        what: "topology.svg, by a renderer",
+    },
 ];
 
 impl Need {
     fn is_there(&self) -> bool {
-        self.there.iter().any(|name| name.starts_with('/') && Path::new(name).exists() || has_program(name))
+        self.there
+            .iter()
+            .any(|name| name.starts_with('/') && Path::new(name).exists() || has_program(name))
     }
 }
 
@@ -194,18 +256,28 @@ fn has_program(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     // Users have no sbin in their PATH; tc and sshd are there.
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    folders
-        .map(|folder| folder.join(name))
-        .any(|file| file.metadata().is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0))
+    folders.map(|folder| folder.join(name)).any(|file| {
+        file.metadata()
+            .is_ok_and(|m| m.is_file() && m.mode() & 0o111 != 0)
+    })
 }
 
 fn packages(needs: &[&Need]) -> String {
-    needs.iter().map(|need| need.package).collect::<Vec<_>>().join(" ")
+    needs
+        .iter()
+        .map(|need| need.package)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Installs what is missing, and returns what still is.
 fn install(needs: &[Need]) -> Vec<&Need> {
-    let missing = || needs.iter().filter(|need| !need.is_there()).collect::<Vec<_>>();
+    let missing = || {
+        needs
+            .iter()
+            .filter(|need| !need.is_there())
+            .collect::<Vec<_>>()
+    };
     let before = missing();
     if before.is_empty() {
         return before;
@@ -223,13 +295,19 @@ fn install(needs: &[Need]) -> Vec<&Need> {
     }
     eprintln!("xtask: installing {wanted}");
     let privileged = |words: &[&str]| {
-        let words: Vec<&str> = as_root.iter().copied().chain(words.iter().copied()).collect();
-        run(Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()))
+        let words: Vec<&str> = as_root
+            .iter()
+            .copied()
+            .chain(words.iter().copied())
+            .collect();
+        run(Command::new(words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null()))
     };
     // The tests start their own sshd on the loopback. That of the package must not start listening
     // on this machine because somebody ran tests.
-    let quiet_sshd =
-        before.iter().any(|need| need.package == "openssh-server") && Path::new("/run/systemd/system").exists();
+    let quiet_sshd = before.iter().any(|need| need.package == "openssh-server")
+        && Path::new("/run/systemd/system").exists();
     let units = ["ssh.service", "ssh.socket"];
     let systemctl = |verb: &str| privileged(&["systemctl", verb, units[0], units[1]]);
     let result = (|| {
@@ -237,14 +315,25 @@ fn install(needs: &[Need]) -> Vec<&Need> {
             systemctl("mask")?;
         }
         let apt = |words: &[&str]| {
-            let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"];
+            let quiet = [
+                "env",
+                "DEBIAN_FRONTEND=noninteractive",
+                "apt-get",
+                "-qq",
+                "-o",
+                "DPkg::Lock::Timeout=120",
+            ];
             privileged(&[&quiet[..], words].concat())
         };
         // Old lists still name most packages, so a mirror that is away is not yet a failure.
         let updated = apt(&["update"]);
         let mut words = vec!["install", "--yes", "--no-install-recommends"];
         words.extend(before.iter().map(|need| need.package));
-        apt(&words).map_err(|e| updated.err().map_or_else(|| e.clone(), |u| format!("{u}; {e}")))
+        apt(&words).map_err(|e| {
+            updated
+                .err()
+                .map_or_else(|| e.clone(), |u| format!("{u}; {e}"))
+        })
     })();
     if quiet_sshd {
         for verb in ["unmask", "disable"] {
@@ -265,6 +354,11 @@ fn root_command() -> Option<&'static [&'static str]> {
     if fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0) {
         return Some(&[]);
     }
-    let sudo = Command::new("sudo").args(["-n", "true"]).stdin(Stdio::null()).stderr(Stdio::null()).status();
-    sudo.is_ok_and(|status| status.success()).then_some(&["sudo", "-n"])
+    let sudo = Command::new("sudo")
+        .args(["-n", "true"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    sudo.is_ok_and(|status| status.success())
+        .then_some(&["sudo", "-n"])
 }
