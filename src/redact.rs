@@ -188,10 +188,8 @@ impl Redactor {
                 .zip(value.to_be_bytes())
                 .enumerate()
             {
-                if let Some(byte) = header.get_mut(offset as usize + i)
-                    && name == "eth"
-                    && keep == 0
-                {
+                let written = name == "eth" && keep == 0;
+                if let Some(byte) = header.get_mut(offset as usize + i).filter(|_| written) {
                     *byte = Some(value);
                 }
             }
@@ -208,11 +206,8 @@ impl Redactor {
                 Some(("eth", offset, keep, value)) if offset < 12 => {
                     let mut bytes = value.to_be_bytes();
                     for (i, byte) in bytes.iter_mut().enumerate() {
-                        if let Some(Some(new)) = header.get(offset as usize + i)
-                            && keep.to_be_bytes()[i] == 0
-                        {
-                            *byte = *new;
-                        }
+                        let new = header.get(offset as usize + i).copied().flatten();
+                        *byte = new.filter(|_| keep.to_be_bytes()[i] == 0).unwrap_or(*byte);
                     }
                     let all_known = (0..4).all(|i| {
                         keep.to_be_bytes()[i] == 0xff
@@ -245,15 +240,15 @@ impl Redactor {
         }
         // "…10.10.0.1." or "…10.10.0.1:4791" or "dev-10.10.0.1"
         for separator in ['.', ':', '-', '_'] {
-            if let Some((head, tail)) = word.rsplit_once(separator)
-                && let Some(new) = self.identifier(head)
-            {
-                return format!("{new}{separator}{}", self.word(tail));
+            if let Some((head, tail)) = word.rsplit_once(separator) {
+                if let Some(new) = self.identifier(head) {
+                    return format!("{new}{separator}{}", self.word(tail));
+                }
             }
-            if let Some((head, tail)) = word.split_once(separator)
-                && let Some(new) = self.identifier(tail)
-            {
-                return format!("{}{separator}{new}", self.word(head));
+            if let Some((head, tail)) = word.split_once(separator) {
+                if let Some(new) = self.identifier(tail) {
+                    return format!("{}{separator}{new}", self.word(head));
+                }
             }
         }
         word.to_owned()

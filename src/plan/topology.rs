@@ -166,8 +166,9 @@ impl Topology {
     /// Plans the ring for `hosts` in TP rank order, the head first.
     pub fn plan(&self, hosts: &[HostName], options: &Options) -> Planned {
         let mut findings = self.findings.clone();
-        if let Some(demanded) = options.gid_index
-            && demanded != self.gid_index
+        if let Some(demanded) = options
+            .gid_index
+            .filter(|demanded| *demanded != self.gid_index)
         {
             findings.push(
                 Finding::problem(

@@ -99,13 +99,12 @@ pub(super) fn walk(
 
     for (node, host) in hosts.iter().enumerate() {
         for domain in 0..DOMAINS {
-            if let (Some(a), Some(b)) = (peer_node(node, domain, 0), peer_node(node, domain, 1))
-                && a == b
-            {
+            let first = peer_node(node, domain, 0);
+            if let Some(twice) = first.filter(|_| first == peer_node(node, domain, 1)) {
                 findings.push(
                     Finding::problem(
                         "neighbour-twice",
-                        format!("reaches {} over two ports of domain {domain}", hosts[a]),
+                        format!("reaches {} over two ports of domain {domain}", hosts[twice]),
                         "one port of a domain per neighbour",
                     )
                     .on(host),
@@ -116,9 +115,10 @@ pub(super) fn walk(
             let reached: Vec<Option<usize>> = (0..DOMAINS)
                 .map(|domain| peer_node(node, domain, port))
                 .collect();
-            if let [Some(first), Some(second)] = reached[..]
-                && first != second
-            {
+            let [Some(first), Some(second)] = reached[..] else {
+                continue;
+            };
+            if first != second {
                 let names = list(
                     (0..DOMAINS)
                         .filter_map(|d| find(node, d, port))

@@ -131,7 +131,7 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     let gid_index = gid::choose_gid_index(&ports, gid_index, &mut findings);
     let ends: Vec<End> = ports.iter().map(Located::end).collect();
     findings.extend(ends::check(&ends));
-    if placed && let Some(table) = hca_table(hosts, &ports) {
+    if let Some(table) = hca_table(hosts, &ports).filter(|_| placed) {
         findings.extend(ends::check_hca_names(&table));
     }
     settings::check_management(inventories, &mut findings);

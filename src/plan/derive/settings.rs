@@ -68,18 +68,17 @@ pub(super) fn check_port(port: &Located, findings: &mut Vec<Finding>) {
         ),
     }
     // Reading the next three needs root or libibverbs: unknown is left to `verify`.
-    if let Some(Some(mode)) = facts.eswitch_mode.known()
-        && mode != "legacy"
-    {
+    let eswitch_mode = facts.eswitch_mode.known().and_then(Option::as_ref);
+    if let Some(mode) = eswitch_mode.filter(|mode| *mode != "legacy") {
         problem("port-eswitch", format!("eswitch mode {mode}"), "legacy");
     }
-    if let Some(state) = facts.rdma_state.known()
-        && state != "ACTIVE"
-    {
+    if let Some(state) = facts.rdma_state.known().filter(|state| *state != "ACTIVE") {
         problem("port-rdma-state", format!("RDMA port {state}"), "ACTIVE");
     }
-    if let Some(mtu) = facts.rdma_active_mtu.known()
-        && *mtu != mesh::ROCE_MTU
+    if let Some(mtu) = facts
+        .rdma_active_mtu
+        .known()
+        .filter(|mtu| **mtu != mesh::ROCE_MTU)
     {
         problem("port-rdma-mtu", format!("active RDMA MTU {mtu}"), "4096");
     }
