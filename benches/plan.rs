@@ -91,7 +91,14 @@ fn plan_to_files(bencher: Bencher) {
     let out = dir.path().join("ring-mesh");
     bencher.bench_local(|| {
         let content = folder::content(&plan, &ring, &Extras::default(), &source(&plan));
-        files::replace_folder(&out, &content, folder::is_ours).expect("written");
+        let earlier = folder::earlier(&out);
+        files::replace_folder(
+            &out,
+            &content,
+            |path| earlier.contains(path),
+            folder::is_of_a_plan,
+        )
+        .expect("written");
     });
 }
 

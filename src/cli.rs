@@ -10,7 +10,7 @@ use crate::plan::{OppositePaths, is_queue_size};
 /// RDMA fabric verifier and hairpin mesh installer for switchless rings of DGX Sparks.
 ///
 /// The method is research-only and off by default, in the words of those who made it.
-/// Results go to stdout, progress and diagnostics to stderr.
+/// Results go to stdout; progress, warnings and refusals to stderr.
 ///
 /// Exit codes: 0 yes; 1 no (refused, drift); 2 trouble (usage, bad input, no permission).
 #[derive(Debug, Parser)]
@@ -43,8 +43,9 @@ pub struct InventoryArgs {
     /// Take this RDMA device as a fabric function (may be repeated) in place of every mlx5 device.
     #[arg(long = "device", value_name = "RDMA_DEVICE", conflicts_with = "hosts")]
     pub devices: Vec<RdmaName>,
-    /// Replace names of hosts, addresses, MACs, GUIDs and command lines, the same by the same, so
-    /// that the facts can be shown to others.
+    /// Replace names of hosts, addresses (but for their last octet), MACs, GUIDs and command lines,
+    /// the same by the same within one run, so that the facts can be shown to others: name all
+    /// hosts of a ring in one run.
     #[arg(long)]
     pub redact: bool,
     /// One JSON document on stdout (the inventory itself is JSON with and without it).

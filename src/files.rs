@@ -1,12 +1,12 @@
 //! Files: bounded reading of what others wrote, and replacing a file or folder as a whole.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::json::LARGEST_DOCUMENT;
 
@@ -85,49 +85,120 @@ pub struct Entry {
 /// Replaces the folder `path` as a whole, or leaves everything as it was.
 ///
 /// The new folder is built beside the old one and takes its place in one step. `ours` says which
-/// relative paths belong to an earlier folder of this kind: a folder with anything else in it is
-/// not replaced, so nothing of the user's is lost.
+/// relative paths (folders end in `/`) an earlier call put there. A folder that holds anything else
+/// is not replaced, unless the new folder has the same file to the byte: nothing of the user's is
+/// lost. `kind` says which paths a folder of this kind has at all: what a run that was killed has
+/// left beside it consists of those.
 pub fn replace_folder(
     path: &Path,
     content: &Content,
     ours: impl Fn(&str) -> bool,
+    kind: impl Fn(&str) -> bool,
 ) -> Result<(), FileError> {
-    let (parent, name) = parent_and_name(path)?;
-    if !parent.is_dir() {
-        return Err(FileError::new(
-            path,
-            format!("cannot be made: {} is no folder", parent.display()),
-        ));
-    }
-    let target = parent.join(&name);
-    let exists = check_target(&target, &ours)?;
-    let staging = stage(&parent, &name, content)
+    let place = Place::take(path)?;
+    let replaceable = |name: &str, file: &Path| {
+        ours(name)
+            || (name.ends_with('/') && content.keys().any(|new| new.starts_with(name)))
+            || content
+                .get(name)
+                .is_some_and(|entry| std::fs::read(file).is_ok_and(|bytes| bytes == entry.bytes))
+    };
+    let mode = check_target(&place.target, &replaceable)?;
+    place.clear_staging(&kind)?;
+    stage(&place.staging, content, mode.clone())
         .map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
-    let result = if exists {
-        exchange(&staging, &target, &ours)
-    } else {
-        put_new(&staging, &target)
+    let result = match mode {
+        Some(_) => exchange(&place.staging, &place.target),
+        None => put_new(&place.staging, &place.target),
     };
     if result.is_err() {
-        let _ = remove_content(&staging, &|_| true);
+        let _ = remove_content(&place.staging, &|_| true);
     }
     result.map_err(|e| FileError::new(path, format!("could not be put in place: {e}")))?;
-    sync_folder(&parent).map_err(|e| FileError::new(&parent, e))
+    if mode.is_some() {
+        // The new folder is in place. What somebody put into the old one since it was looked at is
+        // kept with it, and named by the next call.
+        let _ = remove_content(&place.staging, &|name| ours(name) || kind(name));
+    }
+    place.sync()
 }
 
 /// Writes one file beside `path` and renames it into place.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let (parent, name) = parent_and_name(path)?;
-    let staging = parent.join(format!(".{name}.new-{}", std::process::id()));
+    let place = Place::take(path)?;
     let write = || -> io::Result<()> {
-        write_new(&staging, bytes, false)?.sync_all()?;
-        std::fs::rename(&staging, path)?;
-        sync_folder(&parent)
+        match std::fs::remove_file(&place.staging) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        write_new(&place.staging, bytes, false)?.sync_all()?;
+        std::fs::rename(&place.staging, &place.target).inspect_err(|_| {
+            let _ = std::fs::remove_file(&place.staging);
+        })
     };
-    write().map_err(|e| {
-        let _ = std::fs::remove_file(&staging);
-        FileError::new(path, format!("could not be written: {e}"))
-    })
+    write().map_err(|e| FileError::new(path, format!("could not be written: {e}")))?;
+    place.sync()
+}
+
+/// Where something is replaced. One process at a time does that in a folder, so what stands at
+/// `staging` is what a run that was killed has left.
+struct Place {
+    parent: PathBuf,
+    target: PathBuf,
+    staging: PathBuf,
+    /// Holds the lock on the parent folder.
+    lock: File,
+}
+
+impl Place {
+    fn take(path: &Path) -> Result<Place, FileError> {
+        let name = path
+            .file_name()
+            .filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/."))
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| FileError::new(path, "a path that ends in a name wanted"))?;
+        let parent = match path.parent() {
+            Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+            Some(parent) => parent,
+            None => Path::new("/"),
+        };
+        if !parent.is_dir() {
+            let what = format!("cannot be made: {} is no folder", parent.display());
+            return Err(FileError::new(path, what));
+        }
+        let lock = File::open(parent).map_err(|e| FileError::new(parent, e))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let what = "another run is writing in the same folder; try again when it has ended";
+                return Err(FileError::new(path, what));
+            }
+            Err(e) => return Err(FileError::new(parent, format!("cannot be locked: {e}"))),
+        }
+        Ok(Place {
+            parent: parent.to_owned(),
+            target: parent.join(name),
+            staging: parent.join(format!(".{name}.new")),
+            lock,
+        })
+    }
+
+    /// Removes what a run that was killed has left.
+    fn clear_staging(&self, ours: &impl Fn(&str) -> bool) -> Result<(), FileError> {
+        match std::fs::symlink_metadata(&self.staging) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            _ => remove_content(&self.staging, ours).map_err(|e| {
+                let what = format!("is in the way and cannot be removed, by hand wanted: {e}");
+                FileError::new(&self.staging, what)
+            }),
+        }
+    }
+
+    fn sync(&self) -> Result<(), FileError> {
+        self.lock
+            .sync_all()
+            .map_err(|e| FileError::new(&self.parent, e))
+    }
 }
 
 /// Creates a folder (and those above it) unless it is there.
@@ -135,25 +206,14 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
     std::fs::create_dir_all(path).map_err(|e| FileError::new(path, e))
 }
 
-fn parent_and_name(path: &Path) -> Result<(PathBuf, String), FileError> {
-    let name = path
-        .file_name()
-        .filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/."))
-        .and_then(|name| name.to_str())
-        .ok_or_else(|| FileError::new(path, "a path that ends in a name wanted"))?;
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new("/"),
-    };
-    Ok((parent.to_owned(), name.to_owned()))
-}
-
-/// Whether the target exists; an error when it is not one that may be replaced.
-fn check_target(target: &Path, ours: &impl Fn(&str) -> bool) -> Result<bool, FileError> {
+/// The permissions of the target, or `None` when there is none; an error when it may not be replaced.
+fn check_target(
+    target: &Path,
+    replaceable: &impl Fn(&str, &Path) -> bool,
+) -> Result<Option<Permissions>, FileError> {
     let error = |what: &dyn std::fmt::Display| FileError::new(target, what);
     let metadata = match std::fs::symlink_metadata(target) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|e| error(&e))?,
     };
     if metadata.is_symlink() {
@@ -162,37 +222,37 @@ fn check_target(target: &Path, ours: &impl Fn(&str) -> bool) -> Result<bool, Fil
     if !metadata.is_dir() {
         return Err(error(&"is a file, a folder wanted"));
     }
-    match first_foreign(target, "", ours).map_err(|e| error(&e))? {
+    match first_foreign(target, "", replaceable).map_err(|e| error(&e))? {
         Some(foreign) => Err(error(&format!(
-            "holds {}, which this program did not write; a new folder, or one that it wrote before, wanted",
+            "holds {}, which is not of a plan that this program wrote there; a new folder, or one \
+             that it wrote before, wanted",
             crate::names::quoted(&foreign)
         ))),
-        None => Ok(true),
+        None => Ok(Some(metadata.permissions())),
     }
 }
 
-/// The first entry below `folder` that is not `ours`.
+/// The first entry below `folder` that may not be replaced.
 fn first_foreign(
     folder: &Path,
     below: &str,
-    ours: &impl Fn(&str) -> bool,
+    replaceable: &impl Fn(&str, &Path) -> bool,
 ) -> io::Result<Option<String>> {
     let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<io::Result<_>>()?;
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if below.is_empty() {
-            name
-        } else {
-            format!("{below}/{name}")
-        };
+        let name = format!("{below}{}", entry.file_name().to_string_lossy());
         let kind = entry.file_type()?;
-        if kind.is_dir() && below.is_empty() && ours(&format!("{path}/")) {
-            if let Some(foreign) = first_foreign(&entry.path(), &path, ours)? {
+        if kind.is_dir() {
+            let name = format!("{name}/");
+            if !below.is_empty() || !replaceable(&name, &entry.path()) {
+                return Ok(Some(name));
+            }
+            if let Some(foreign) = first_foreign(&entry.path(), &name, replaceable)? {
                 return Ok(Some(foreign));
             }
-        } else if !kind.is_file() || !ours(&path) {
-            return Ok(Some(path));
+        } else if !kind.is_file() || !replaceable(&name, &entry.path()) {
+            return Ok(Some(name));
         }
     }
     Ok(None)
@@ -225,41 +285,32 @@ fn sync_all(files: &[File]) -> io::Result<()> {
     })
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Builds the new folder beside its place and returns where it is.
-fn stage(parent: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
-    let staging = parent.join(format!(".{name}.new-{}", std::process::id()));
-    std::fs::DirBuilder::new().mode(0o700).create(&staging)?;
+/// Builds the new folder, with the permissions of the one that it replaces.
+fn stage(staging: &Path, content: &Content, mode: Option<Permissions>) -> io::Result<()> {
+    std::fs::create_dir(staging)?;
     let fill = || -> io::Result<()> {
-        let mut folders = vec![staging.clone()];
+        let mut folders = vec![staging.to_owned()];
         let mut written = Vec::new();
         for (path, entry) in content {
             let path = staging.join(path);
-            if let Some(folder) = path
-                .parent()
-                .filter(|f| !folders.iter().any(|known| known == f))
-            {
-                std::fs::DirBuilder::new().mode(0o755).create(folder)?;
+            let known = |folder: &&Path| folders.iter().any(|known| known == folder);
+            if let Some(folder) = path.parent().filter(|folder| !known(folder)) {
+                std::fs::create_dir(folder)?;
                 folders.push(folder.to_owned());
             }
             written.push(write_new(&path, &entry.bytes, entry.executable)?);
         }
-        std::fs::set_permissions(&staging, std::fs::Permissions::from_mode(0o755))?;
+        if let Some(mode) = mode {
+            std::fs::set_permissions(staging, mode)?;
+        }
         for folder in &folders {
             written.push(File::open(folder)?);
         }
         sync_all(&written)
     };
-    match fill() {
-        Ok(()) => Ok(staging),
-        Err(e) => {
-            let _ = remove_content(&staging, &|_| true);
-            Err(e)
-        }
-    }
+    fill().inspect_err(|_| {
+        let _ = remove_content(staging, &|_| true);
+    })
 }
 
 /// Whether the kernel or file system cannot do what `renameat2` was asked for.
@@ -275,25 +326,21 @@ fn put_new(staging: &Path, target: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts `staging` in the place of `target` and removes what was there.
-fn exchange(staging: &Path, target: &Path, ours: &impl Fn(&str) -> bool) -> io::Result<()> {
+/// Puts `staging` in the place of `target`, and `target` in the place of `staging`.
+fn exchange(staging: &Path, target: &Path) -> io::Result<()> {
     match renameat_with(CWD, staging, CWD, target, RenameFlags::EXCHANGE) {
-        Ok(()) => {}
         Err(e) if unsupported(e) => {
             // Without an exchange the folder is away for a moment between two renames.
-            let old = staging.with_extension(format!("old-{}", std::process::id()));
+            let old = staging.with_extension("old");
             std::fs::rename(target, &old)?;
             if let Err(e) = std::fs::rename(staging, target) {
                 std::fs::rename(&old, target)?;
                 return Err(e);
             }
-            std::fs::rename(&old, staging)?;
+            std::fs::rename(&old, staging)
         }
-        Err(e) => return Err(e.into()),
+        other => Ok(other?),
     }
-    // The new folder is in place. What somebody put into the old one meanwhile is kept with it.
-    let _ = remove_content(staging, ours);
-    Ok(())
 }
 
 /// Removes what is `ours` below `folder`, and then the folder when nothing else is in it.
@@ -318,6 +365,8 @@ fn remove_content(folder: &Path, ours: &impl Fn(&str) -> bool) -> io::Result<()>
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn content(names: &[&str]) -> Content {
@@ -352,7 +401,7 @@ mod tests {
     fn a_folder_is_made_and_then_replaced_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
-        replace_folder(&path, &content(&["a", "b.sh", "in/c"]), ours).unwrap();
+        replace_folder(&path, &content(&["a", "b.sh", "in/c"]), ours, ours).unwrap();
         assert_eq!(names(&path), ["a", "b.sh", "in"]);
         assert_eq!(
             std::fs::metadata(path.join("b.sh"))
@@ -362,7 +411,7 @@ mod tests {
                 & 0o111,
             0o111
         );
-        replace_folder(&path, &content(&["a"]), ours).unwrap();
+        replace_folder(&path, &content(&["a"]), ours, ours).unwrap();
         assert_eq!(names(&path), ["a"]);
         assert_eq!(names(dir.path()), ["out"], "nothing is left beside it");
     }
@@ -376,13 +425,73 @@ mod tests {
             let file = path.join(foreign);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(&file, "mine").unwrap();
-            let error = replace_folder(&path, &content(&["a"]), ours)
+            let error = replace_folder(&path, &content(&["a"]), ours, ours)
                 .unwrap_err()
                 .to_string();
-            assert!(error.contains("did not write"), "{error}");
+            assert!(error.contains("not of a plan"), "{error}");
             assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
             assert_eq!(names(dir.path()), ["out"]);
         }
+    }
+
+    #[test]
+    fn a_file_of_the_users_that_the_new_folder_has_to_the_byte_is_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        std::fs::create_dir_all(path.join("more")).unwrap();
+        std::fs::write(path.join("more/x"), "more/x").unwrap();
+        replace_folder(&path, &content(&["a", "more/x"]), |_| false, ours).unwrap();
+        assert_eq!(names(&path), ["a", "more"]);
+        let error =
+            replace_folder(&path, &content(&["b.sh", "more/x"]), |_| false, ours).unwrap_err();
+        assert!(error.to_string().contains("holds \"a\""), "{error}");
+        std::fs::write(path.join("a"), "edited").unwrap();
+        assert!(replace_folder(&path, &content(&["a", "more/x"]), |_| false, ours).is_err());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_cleared_and_what_somebody_put_there_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, staging) = (dir.path().join("out"), dir.path().join(".out.new"));
+        std::fs::create_dir_all(staging.join("in")).unwrap();
+        std::fs::write(staging.join("in/c"), "half").unwrap();
+        replace_folder(&path, &content(&["a"]), ours, ours).unwrap();
+        assert_eq!(names(dir.path()), ["out"]);
+        std::fs::create_dir(&staging).unwrap();
+        std::fs::write(staging.join("mine"), "mine").unwrap();
+        let error = replace_folder(&path, &content(&["a"]), ours, ours)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(".out.new: is in the way"), "{error}");
+        assert_eq!(names(&staging), ["mine"]);
+        std::fs::write(dir.path().join(".f.new"), "half").unwrap();
+        replace_file(&dir.path().join("f"), b"whole").unwrap();
+        assert_eq!(names(dir.path()), [".out.new", "f", "out"]);
+    }
+
+    #[test]
+    fn a_second_run_in_the_same_folder_is_refused_while_the_first_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Place::take(&dir.path().join("out")).unwrap();
+        let second =
+            replace_folder(&dir.path().join("out"), &content(&["a"]), ours, ours).unwrap_err();
+        assert!(
+            second.to_string().contains("another run is writing"),
+            "{second}"
+        );
+        drop(first);
+        replace_folder(&dir.path().join("out"), &content(&["a"]), ours, ours).unwrap();
+    }
+
+    #[test]
+    fn a_folder_keeps_its_permissions_when_it_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        replace_folder(&path, &content(&["a"]), ours, ours).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]
@@ -399,7 +508,7 @@ mod tests {
             &dir.path().join("."),
         ] {
             assert!(
-                replace_folder(path, &content(&["a"]), ours).is_err(),
+                replace_folder(path, &content(&["a"]), ours, ours).is_err(),
                 "{}",
                 path.display()
             );

@@ -50,7 +50,7 @@ impl Value {
             Value::Null => "null".into(),
             Value::Bool(b) => b.to_string(),
             Value::Integer(i) => i.to_string(),
-            Value::Float(f) => f.to_string(),
+            Value::Float(f) => format!("{f:?}"),
             Value::Text(t) => quoted(t),
             Value::Array(_) => "an array".into(),
             Value::Object(_) => "an object".into(),

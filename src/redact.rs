@@ -261,6 +261,13 @@ impl Redactor {
         if let Some(host) = self.hosts.get(word) {
             return Some(host.clone());
         }
+        // `spark1.example.org`, where `spark1` is known.
+        let short = word
+            .split_once('.')
+            .and_then(|(short, _)| self.hosts.get(short));
+        if let Some(host) = short {
+            return Some(host.clone());
+        }
         if let Ok(mac) = word.parse::<Mac>() {
             return Some(Mac(self.mac(mac.0)).to_string());
         }
@@ -448,7 +455,7 @@ mod tests {
                 "gid": "fe80:0000:0000:0000:4ebb:47ff:fe4a:ebe8", "v4gid": "0000:0000:0000:0000:0000:ffff:0a2a:4d0a",
                 "guid": "4cbb:4703:004a:ebe8", "rdma": "rocex4cbb4703004aebe8", "addr": "10.42.77.10/24", "peer": "10.42.77.10:4791",
                 "boot": "b1946ac9-2492-4d23-8b1c-0a6e6b5f8c11", "command_line": "python3 serve.py --key s3cret", "qp": {"pid": 7, "owner": "python3"},
-                "why": "asking spark1 at 10.42.77.10. failed: fd12:3456:789a::1 is 4C:BB:47:4A:EB:E8"}"#,
+                "seen": "by spark1.corp.example.net", "why": "asking spark1 at 10.42.77.10. failed: fd12:3456:789a::1 is 4C:BB:47:4A:EB:E8"}"#,
         );
         for secret in [
             "spark1",

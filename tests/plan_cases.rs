@@ -324,7 +324,16 @@ fn refused(case: &Path, code: i32) -> Vec<String> {
                 ));
             }
         }
-        (2, None) => {}
+        (2, Some(report)) => {
+            let trouble = report["trouble"].as_array().unwrap();
+            let lines = String::from_utf8_lossy(&output.stderr).lines().count();
+            if (report["planned"].as_bool(), trouble.len()) != (Some(false), lines) {
+                complaints.push(format!(
+                    "{}: the report and the lines disagree",
+                    case.display()
+                ));
+            }
+        }
         _ => complaints.push(format!(
             "{}: a report where none or none where one is wanted",
             case.display()
@@ -444,7 +453,16 @@ fn redacted_inventories_give_the_same_verdict() {
 
     const HOSTS: [&str; 4] = ["spark1", "spark2", "spark3", "spark4"];
     let mut compared = 0;
-    for case in cases("").into_iter().chain(cases("refused")) {
+    let has_all = |case: &PathBuf| {
+        HOSTS
+            .iter()
+            .all(|h| case.join(format!("inventory/{h}.json")).is_file())
+    };
+    for case in cases("")
+        .into_iter()
+        .chain(cases("refused"))
+        .filter(has_all)
+    {
         let documents: Vec<Vec<u8>> = HOSTS
             .iter()
             .map(|h| std::fs::read(case.join(format!("inventory/{h}.json"))).unwrap())
@@ -494,4 +512,48 @@ fn redacted_inventories_give_the_same_verdict() {
         compared += 1;
     }
     assert!(compared > 40);
+}
+
+/// Nothing of the user's is lost, whatever it is called.
+#[test]
+fn files_that_no_earlier_plan_wrote_stop_a_plan() {
+    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans/tp-along-ring");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let put = |name: &str, bytes: &[u8]| {
+        let path = out.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    for name in [
+        "env.txt",
+        "plan.json",
+        "mesh-up-spark1.sh",
+        "inventory/spark9.json",
+        "notes",
+    ] {
+        let _ = std::fs::remove_dir_all(&out);
+        put(name, b"mine");
+        let output = plan(&case, &out, &[]);
+        assert_eq!(output.status.code(), Some(2), "{name}");
+        assert_eq!(
+            files(&out),
+            BTreeMap::from([(name.to_owned(), b"mine".to_vec())])
+        );
+    }
+    // Facts that were gathered into the folder's own place are the plan's input: the same bytes.
+    let _ = std::fs::remove_dir_all(&out);
+    for host in ["spark1", "spark2", "spark3", "spark4"] {
+        let name = format!("inventory/{host}.json");
+        put(&name, &std::fs::read(case.join(&name)).unwrap());
+    }
+    assert!(plan(&case, &out, &[]).status.success());
+    assert!(out.join("plan.json").is_file());
+    // Beside a plan, only what that plan has.
+    put("inventory/spark9.json", b"mine");
+    assert_eq!(plan(&case, &out, &[]).status.code(), Some(2));
+    assert_eq!(
+        std::fs::read(out.join("inventory/spark9.json")).unwrap(),
+        b"mine"
+    );
 }

@@ -24,9 +24,29 @@ struct Report<'a> {
     out: Option<&'a Path>,
     findings: &'a [Finding],
     plan: Option<&'a Plan>,
+    /// Why there could be no verdict (exit 2), a line each.
+    trouble: Vec<String>,
 }
 
+/// The report's name and version.
+const REPORT: &str = "hairpin-mesh.plan-report/v1";
+
 pub(super) fn run(args: PlanArgs) -> Result<Exit, Trouble> {
+    let result = plan(&args);
+    if let (Err(trouble), true) = (&result, args.json) {
+        output::result(&crate::json::pretty(&Report {
+            schema: REPORT,
+            planned: false,
+            out: None,
+            findings: &[],
+            plan: None,
+            trouble: trouble.to_string().lines().map(str::to_owned).collect(),
+        }))?;
+    }
+    result
+}
+
+fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
     ring::check_size(args.hosts.len()).map_err(Trouble::Usage)?;
     let options = Options {
         opposite_paths: args.opposite_paths,
@@ -61,7 +81,7 @@ pub(super) fn run(args: PlanArgs) -> Result<Exit, Trouble> {
             )
         }
     };
-    finish(&args, &planned, &extras, &source)
+    finish(args, &planned, &extras, &source)
 }
 
 /// The documents of all hosts, in their order; everything that is wrong with any of them at once.
@@ -105,16 +125,19 @@ fn finish(
     output::findings(&planned.findings);
     if let Some((plan, ring)) = &planned.plan {
         let content = folder::content(plan, ring, extras, source);
-        files::replace_folder(&args.out, &content, folder::is_ours)?;
+        let earlier = folder::earlier(&args.out);
+        let ours = |path: &str| earlier.contains(path);
+        files::replace_folder(&args.out, &content, ours, folder::is_of_a_plan)?;
     }
     let plan = planned.plan.as_ref().map(|(plan, _)| plan);
     if args.json {
         output::result(&crate::json::pretty(&Report {
-            schema: "hairpin-mesh.plan-report/v1",
+            schema: REPORT,
             planned: plan.is_some(),
             out: plan.map(|_| args.out.as_path()),
             findings: &planned.findings,
             plan,
+            trouble: Vec::new(),
         }))?;
     } else if let Some(plan) = plan {
         output::result(&summary(plan, &args.out))?;

@@ -61,7 +61,9 @@ fn port(netdev: NetdevName, at: &At) -> Result<PortFacts, DocumentError> {
         mac: at.need("mac")?.name()?,
         // 65535 is the largest MTU of an Ethernet device in the kernel (ETH_MAX_MTU).
         mtu: at.need("mtu")?.integer(0, 65535)?,
-        state: word(&at.need("state")?)?.to_ascii_lowercase(),
+        state: empty_or(&at.need("state")?, word)?
+            .unwrap_or_default()
+            .to_ascii_lowercase(),
         gids,
         tc_offload: fact(&at.need("tc_offload")?, |at| match at.text()? {
             "on" => Ok(true),
@@ -133,7 +135,10 @@ fn empty_or<'a, T>(
 /// A state or mode: printable ASCII, so that it can be shown as it is.
 fn word(at: &At) -> Result<String, DocumentError> {
     let text = at.text()?;
-    if text.len() > LONGEST_WORD || !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ') {
+    if text.is_empty()
+        || text.len() > LONGEST_WORD
+        || !text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+    {
         return Err(at.error(format!(
             "is {}, a word of printable characters wanted",
             crate::names::quoted(text)
@@ -152,7 +157,7 @@ fn number(at: &At) -> Result<Option<u32>, DocumentError> {
             .flatten()
             .ok_or_else(|| {
                 at.error(format!(
-                    "is {}, decimal digits or nothing wanted",
+                    "is {}, a number from 0 to 4294967295 in decimal digits, or nothing, wanted",
                     crate::names::quoted(text)
                 ))
             })
@@ -194,7 +199,7 @@ fn gids(at: &At) -> Result<Gids, DocumentError> {
                 let read = GidEntry {
                     index: entry.need("index")?.integer(0, 255)?,
                     gid: entry.need("gid")?.name()?,
-                    kind: word(&entry.need("type")?)?,
+                    kind: empty_or(&entry.need("type")?, word)?.unwrap_or_default(),
                     netdev: empty_or(&entry.need("netdev")?, At::name)?,
                 };
                 if table.iter().any(|e| e.index == read.index) {
@@ -219,10 +224,11 @@ fn gids(at: &At) -> Result<Gids, DocumentError> {
         }
     }
     Ok(match gid3 {
-        Fact::Known(gid) => Gids::IndexThree {
-            gid: gid.unwrap_or(Gid::ZERO),
+        Fact::Known(Some(gid)) => Gids::IndexThree {
+            gid,
             netdev: netdev3.known().cloned().flatten(),
         },
+        Fact::Known(None) => Gids::NotObserved("the inventory has none".into()),
         Fact::NotObserved(why) => Gids::NotObserved(why),
     })
 }

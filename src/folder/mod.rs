@@ -2,15 +2,18 @@
 //!
 //! | file | what it makes |
 //! |---|---|
-//! | `mod.rs` | the whole folder as a value, and which paths belong to one |
+//! | `mod.rs` | the whole folder as a value, and which paths an earlier one has |
 //! | `script.rs` | `mesh-up-<host>.sh`, `mesh-down-<host>.sh` |
 //! | `topology_svg.rs` | `topology.svg` |
 
 pub mod script;
 mod topology_svg;
 
-use crate::files::{Content, Entry};
-use crate::json::pretty;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::files::{Content, Entry, Links, read_document};
+use crate::json::{At, parse, pretty};
 use crate::names::HostName;
 use crate::plan::Plan;
 use crate::plan::ring::Ring;
@@ -66,17 +69,52 @@ pub fn content(plan: &Plan, ring: &Ring, extras: &Extras, source: &Source) -> Co
     content
 }
 
-/// Whether a relative path (folders end in `/`) is one that a plan folder holds.
-pub fn is_ours(path: &str) -> bool {
+/// The paths that an earlier plan put into `folder`, by the hosts in its `plan.json`; none when
+/// there is no plan of this program in it.
+pub fn earlier(folder: &Path) -> BTreeSet<String> {
+    let read = || -> Option<BTreeSet<String>> {
+        let bytes = read_document(&folder.join("plan.json"), Links::Refuse).ok()?;
+        let value = parse("plan.json", &bytes).ok()?;
+        let root = At::root("plan.json", &value);
+        root.need("schema")
+            .ok()?
+            .exactly(crate::plan::SCHEMA)
+            .ok()?;
+        let mut paths: BTreeSet<String> = FILES.map(str::to_owned).into();
+        for host in root.need("hosts").ok()?.items(MOST_HOSTS).ok()? {
+            let host: HostName = host.name().ok()?;
+            paths.insert(format!("mesh-up-{host}.sh"));
+            paths.insert(format!("mesh-down-{host}.sh"));
+            paths.insert(format!("inventory/{host}.json"));
+        }
+        Some(paths)
+    };
+    read().unwrap_or_default()
+}
+
+/// Whether any plan folder has this path (folders end in `/`).
+pub fn is_of_a_plan(path: &str) -> bool {
     let host_between = |start: &str, end: &str| {
         path.strip_prefix(start)
             .and_then(|rest| rest.strip_suffix(end))
             .is_some_and(|host| host.parse::<HostName>().is_ok())
     };
-    matches!(
-        path,
-        "plan.json" | "env.txt" | "fabric.json" | "topology.svg" | "topology.json" | "inventory/"
-    ) || host_between("mesh-up-", ".sh")
+    FILES.contains(&path)
+        || host_between("mesh-up-", ".sh")
         || host_between("mesh-down-", ".sh")
         || host_between("inventory/", ".json")
 }
+
+/// The paths of a plan folder that do not name a host. A folder has an inventory for each host, or
+/// a topology document.
+const FILES: [&str; 6] = [
+    "plan.json",
+    "env.txt",
+    "fabric.json",
+    "topology.svg",
+    "topology.json",
+    "inventory/",
+];
+
+/// More hosts than any ring has; only bounds what is read.
+const MOST_HOSTS: usize = 64;

@@ -342,6 +342,7 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
         strategy: RouteStrategy::AdjacentGateway,
         identities: Default::default(),
     };
+    findings.extend(topology::unreadable(&ring));
     match assemble(&ring, hosts, &choices) {
         Ok(plan) => Planned {
             plan: Some((plan, ring)),

@@ -498,7 +498,7 @@ fn ring_of(ranks: Vec<TopologyRank>, findings: &mut Vec<Finding>) -> Option<Ring
         let alias = node.alias;
         for pair in numbers
             .windows(2)
-            .filter(|pair| pair[0].2 == pair[1].2 && pair[0].0 == pair[1].0)
+            .filter(|pair| pair[0].2 == pair[1].2 && pair[0].0.is_some() && pair[0].0 == pair[1].0)
         {
             let found = format!(
                 "both ports of function {} have the same port number",
@@ -598,6 +598,48 @@ struct RankPort<'a> {
     peer_function: usize,
 }
 
+/// A warning when the document of `ring` cannot be planned from: it has no PCI addresses, so the names
+/// of its ports have to tell where they sit.
+pub(super) fn unreadable(ring: &Ring) -> Option<Finding> {
+    let ports = ring.nodes.iter().flat_map(|node| {
+        node.by_hca_index()
+            .into_iter()
+            .map(move |(_, _, port)| (&node.host, port))
+    });
+    let silent: Vec<String> = ports
+        .filter(|(_, port)| Place::of_netdev(&port.netdev).is_none())
+        .map(|(host, port)| format!("{host} {}", port.netdev))
+        .collect();
+    let first = silent.first()?;
+    Some(
+        Finding::warning(
+            "topology-names",
+            format!(
+                "the names of {} ({first} first) do not tell their PCI domain and port",
+                ends::count(silent.len(), "port")
+            ),
+            "names like enP2p1s0f1np1",
+        )
+        .at("fabric.json")
+        .advise("plan --topology cannot read this one; the inventories can be planned from again"),
+    )
+}
+
+/// The network device that carries management: the known one, else the usual one. The document wants
+/// one that is no fabric port.
+fn management_netdev(node: &Node) -> &str {
+    let is_fabric = |name: &str| {
+        node.by_hca_index()
+            .iter()
+            .any(|(_, _, port)| port.netdev.as_str() == name)
+    };
+    match &node.management_netdev {
+        Some(name) => name.as_str(),
+        None if is_fabric(mesh::DEFAULT_MANAGEMENT_NETDEV) => "lo",
+        None => mesh::DEFAULT_MANAGEMENT_NETDEV,
+    }
+}
+
 /// `fabric.json` of `ring`.
 pub fn fabric_json(ring: &Ring, gid_index: u8, extras: &Extras) -> String {
     let size = ring.size();
@@ -663,10 +705,7 @@ pub fn fabric_json(ring: &Ring, gid_index: u8, extras: &Extras) -> String {
             .map(|(rank, node)| RankRow {
                 rank,
                 ssh_alias: &node.host,
-                management_netdev: node
-                    .management_netdev
-                    .as_ref()
-                    .map_or(mesh::DEFAULT_MANAGEMENT_NETDEV, |n| n.as_str()),
+                management_netdev: management_netdev(node),
                 ports: Ways {
                     clockwise: way(rank, Direction::Clockwise),
                     counter_clockwise: way(rank, Direction::CounterClockwise),

@@ -18,13 +18,18 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
         }
     }
     for port in ports.iter_mut() {
+        let distinct: Vec<Cidr> = {
+            let mut seen = BTreeSet::new();
+            let all = port.facts.ipv4.known().into_iter().flatten().copied();
+            all.filter(|address| seen.insert(*address)).collect()
+        };
         let finding = match &port.facts.ipv4 {
             Fact::NotObserved(why) => Some(Finding::problem(
                 "port-address",
                 format!("IPv4 addresses not observed: {why}"),
                 "one",
             )),
-            Fact::Known(addresses) => match addresses.as_slice() {
+            Fact::Known(_) => match distinct.as_slice() {
                 [] => {
                     let gid = match &port.facts.gids {
                         Gids::IndexThree { gid: Gid::ZERO, .. } => " and GID index 3 is all zero",
@@ -60,14 +65,17 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
                             ),
                             "exactly one",
                         )),
-                        more => Some(Finding::problem(
-                            "port-in-two-subnets",
-                            format!(
-                                "more than one of its addresses ({}) has a peer on the ring",
-                                list(more)
-                            ),
-                            "exactly one",
-                        )),
+                        more => {
+                            port.ambiguous = more.iter().map(|address| address.network()).collect();
+                            Some(Finding::problem(
+                                "port-in-two-subnets",
+                                format!(
+                                    "more than one of its addresses ({}) has a peer on the ring",
+                                    list(more)
+                                ),
+                                "exactly one",
+                            ))
+                        }
                     }
                 }
             },
@@ -97,6 +105,51 @@ pub(super) fn choose_addresses(ports: &mut [Located], findings: &mut Vec<Finding
                     .advise("local proxies use that range for fake DNS answers"),
                 );
             }
+        }
+    }
+}
+
+/// What the addresses beside the chosen ones must not do: be a ring address of any port, or reach
+/// into a subnet of the ring, whose packets the kernel would then send elsewhere.
+pub(super) fn check_others(ports: &[Located], findings: &mut Vec<Finding>) {
+    let chosen: Vec<(&Located, Cidr)> = ports
+        .iter()
+        .filter_map(|port| Some((port, port.address?)))
+        .collect();
+    for (port, own) in &chosen {
+        let others = port.facts.ipv4.known().into_iter().flatten();
+        for other in others.filter(|other| *other != own) {
+            let taken = ports.iter().find(|owner| {
+                let is_same = |address: &Cidr| address.address == other.address;
+                owner.address.as_ref().is_some_and(is_same)
+                    || (!std::ptr::eq(*owner, *port)
+                        && owner.facts.ipv4.known().into_iter().flatten().any(is_same))
+            });
+            let crossed = chosen.iter().find(|(_, address)| {
+                other.contains(address.address) || address.contains(other.address)
+            });
+            let (code, found) = match (taken, crossed) {
+                (Some(owner), _) => (
+                    "address-repeated",
+                    format!(
+                        "its other address {other} is an address of {}",
+                        owner.label()
+                    ),
+                ),
+                (None, Some((_, address))) => (
+                    "address-overlaps",
+                    format!(
+                        "its other address {other} overlaps the ring's subnet {}",
+                        address.network()
+                    ),
+                ),
+                (None, None) => continue,
+            };
+            findings.push(
+                Finding::problem(code, found, "addresses off the ring beside the one on it")
+                    .on(port.host)
+                    .at(&port.facts.netdev),
+            );
         }
     }
 }

@@ -12,8 +12,9 @@ use crate::plan::mesh::DOMAINS;
 pub(super) fn join(ports: &[Located], findings: &mut Vec<Finding>) -> HashMap<usize, usize> {
     let mut subnets: BTreeMap<Cidr, Vec<usize>> = BTreeMap::new();
     for (i, port) in ports.iter().enumerate() {
-        if let Some(address) = port.address {
-            subnets.entry(address.network()).or_default().push(i);
+        let networks = port.address.map(Cidr::network).into_iter();
+        for network in networks.chain(port.ambiguous.iter().copied()) {
+            subnets.entry(network).or_default().push(i);
         }
     }
     let mut peers = HashMap::new();

@@ -39,7 +39,6 @@ pub struct Derived {
 const PORTS_PER_DOMAIN: usize = 2;
 
 /// A port in its place in its node, with the address that is on the ring.
-#[derive(Clone, Copy)]
 struct Located<'a> {
     /// Index into the inventories.
     node: usize,
@@ -49,6 +48,8 @@ struct Located<'a> {
     /// 0 for the lower PCI function of the domain, 1 for the higher.
     port: usize,
     address: Option<Cidr>,
+    /// Where no address is chosen because several could be: their networks.
+    ambiguous: Vec<Cidr>,
 }
 
 impl<'a> Located<'a> {
@@ -78,15 +79,17 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
         findings,
     };
     for (i, host) in hosts.iter().enumerate() {
-        if hosts[..i].contains(host) {
-            findings.push(
-                Finding::problem(
-                    "host-repeated",
-                    "is given more than once",
-                    "every host once",
-                )
-                .on(host),
-            );
+        // DNS, and so ssh, does not tell upper from lower case (RFC 4343).
+        let mut before = hosts[..i]
+            .iter()
+            .filter(|other| other.as_str().eq_ignore_ascii_case(host.as_str()));
+        if let (Some(first), None) = (before.next(), before.next()) {
+            let found = if first == host {
+                "is given more than once".to_owned()
+            } else {
+                format!("differs from {first} in upper and lower case alone")
+            };
+            findings.push(Finding::problem("host-repeated", found, "every host once").on(host));
         }
     }
     if let Err(what) = crate::plan::ring::check_size(hosts.len()) {
@@ -125,6 +128,7 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
 
     let (mut ports, placed) = place::locate(hosts, inventories, &mut findings);
     address::choose_addresses(&mut ports, &mut findings);
+    address::check_others(&ports, &mut findings);
     for port in &ports {
         settings::check_port(port, &mut findings);
     }

@@ -117,6 +117,7 @@ pub(super) fn locate<'a>(
                         domain,
                         port,
                         address: None,
+                        ambiguous: Vec::new(),
                     }),
             );
         }

@@ -88,11 +88,10 @@ pub(super) fn check_port(port: &Located, findings: &mut Vec<Finding>) {
 /// topology document has no place for it.
 pub(super) fn check_management(inventories: &[Inventory], findings: &mut Vec<Finding>) {
     for inventory in inventories {
-        let name = match &inventory.management_netdev {
-            Fact::Known(Some(name)) => name.as_str(),
-            _ => mesh::DEFAULT_MANAGEMENT_NETDEV,
+        let Some(name) = inventory.management_netdev.known().and_then(Option::as_ref) else {
+            continue;
         };
-        if inventory.ports.iter().any(|p| p.netdev.as_str() == name) {
+        if inventory.ports.iter().any(|port| port.netdev == *name) {
             findings.push(
                 Finding::problem(
                     "management-on-fabric",
