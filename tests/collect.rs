@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod common;
+
 use std::process::Command;
 
 use hairpin_mesh::collect::{Options, collect};
@@ -92,7 +94,7 @@ fn in_own_namespace(name: &str, body: impl FnOnce()) {
                 .is_ok_and(|o| o.status.success())
         });
     let Some(arguments) = possible else {
-        eprintln!("skipped: no network namespace can be made here");
+        common::not_tested(name, "no network namespace can be made here");
         return;
     };
     let output = unshare(arguments)
@@ -409,7 +411,7 @@ fn features() {
         Ok(ethtool) => ethtool,
         // qemu-user passes rtnetlink only.
         Err(Error::Open { source, .. }) if source.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
-            eprintln!("skipped: no generic netlink here");
+            common::not_tested("offload features of the kernel", "no generic netlink here");
             return;
         }
         Err(error) => panic!("{error}"),

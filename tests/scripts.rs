@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests too
 
+mod common;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,7 +27,7 @@ fn installed(tool: &str) -> bool {
         .status()
         .is_ok();
     if !found {
-        eprintln!("left out: {tool} is not installed");
+        common::not_tested("the scripts", &format!("no {tool}"));
     }
     found
 }
