@@ -339,7 +339,18 @@ fn tables() {
     assert_eq!(ours, theirs);
     assert_eq!(ours.len(), 2);
 
-    let qdiscs = route.qdiscs().unwrap().rows;
+    let qdiscs = match route.qdiscs() {
+        Ok(listing) => listing.rows,
+        // qemu-user does not pass tc's messages: it refuses to send them. A kernel answers.
+        Err(Error::Io(error)) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            common::not_tested(
+                "tc tables as iproute2 shows them",
+                "no tc over this netlink",
+            );
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
     for name in ["x0", "x1"] {
         let ours: Vec<_> = qdiscs
             .iter()
