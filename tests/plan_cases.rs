@@ -109,6 +109,20 @@ fn golden(path: &Path, got: &[u8]) -> Option<String> {
 /// The case whose scripts are kept whole.
 const WHOLE_SCRIPTS: &str = "tp-along-ring";
 
+/// The plan folder of the case whose scripts are kept whole, made once.
+fn whole_scripts() -> &'static BTreeMap<String, Vec<u8>> {
+    static MADE: std::sync::OnceLock<BTreeMap<String, Vec<u8>>> = std::sync::OnceLock::new();
+    MADE.get_or_init(|| {
+        let case = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("plans")
+            .join(WHOLE_SCRIPTS);
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("ring-mesh");
+        assert!(plan(&case, &out, &[]).status.success());
+        files(&out)
+    })
+}
+
 /// The functions of a script are the same in every case, so all cases but one keep a script without
 /// them, as `<script>.short`: what is before them and what is after. That they are the same is
 /// checked here, against the case that keeps them.
@@ -125,28 +139,17 @@ fn shortened(wanted: &Path, bytes: &[u8]) -> (PathBuf, Vec<u8>) {
         let end = script.find("# --- This host").expect("the tables begin");
         (&script[..begin], &script[begin..end], &script[end..])
     }
-    let kind = if wanted
-        .file_name()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .starts_with("mesh-up")
-    {
-        "up"
+    let name = wanted.file_name().unwrap().to_str().unwrap();
+    let whole = if name.starts_with("mesh-up-") {
+        "mesh-up-spark1.sh"
     } else {
-        "down"
+        "mesh-down-spark1.sh"
     };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("plans")
-        .join(WHOLE_SCRIPTS);
-    let out = tempfile::tempdir().unwrap();
-    assert!(plan(&root, &out.path().join("o"), &[]).status.success());
-    let whole =
-        std::fs::read_to_string(out.path().join(format!("o/mesh-{kind}-spark1.sh"))).unwrap();
+    let whole = std::str::from_utf8(&whole_scripts()[whole]).unwrap();
     let script = String::from_utf8(bytes.to_vec()).unwrap();
     let (before, functions, after) = parts(&script);
     assert!(
-        functions == parts(&whole).1,
+        functions == parts(whole).1,
         "{}: its functions are its own",
         wanted.display()
     );
