@@ -319,6 +319,34 @@ pub fn refuses(findings: &[Finding]) -> bool {
     findings.iter().any(|f| f.severity == Severity::Problem)
 }
 
+impl Planned {
+    fn refused(findings: Vec<Finding>) -> Planned {
+        Planned {
+            plan: None,
+            findings,
+        }
+    }
+
+    /// The plan of a ring that nothing in `findings` refuses.
+    fn assembled(
+        ring: Ring,
+        hosts: &[HostName],
+        choices: &Choices,
+        mut findings: Vec<Finding>,
+    ) -> Planned {
+        match assemble(&ring, hosts, choices) {
+            Ok(plan) => Planned {
+                plan: Some((plan, ring)),
+                findings,
+            },
+            Err(more) => {
+                findings.extend(more);
+                Planned::refused(findings)
+            }
+        }
+    }
+}
+
 /// Plans the ring of `hosts` (TP rank order, the head first) from their inventories, which are in
 /// the same order.
 pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) -> Planned {
@@ -329,11 +357,9 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
         mut findings,
     } = derive(hosts, inventories, options.gid_index);
     let Some(ring) = ring.filter(|_| !refuses(&findings)) else {
-        return Planned {
-            plan: None,
-            findings,
-        };
+        return Planned::refused(findings);
     };
+    findings.extend(topology::unreadable(&ring));
     let choices = Choices {
         opposite_paths: options.opposite_paths,
         gid_index,
@@ -342,20 +368,7 @@ pub fn plan(hosts: &[HostName], inventories: &[Inventory], options: &Options) ->
         strategy: RouteStrategy::AdjacentGateway,
         identities: Default::default(),
     };
-    findings.extend(topology::unreadable(&ring));
-    match assemble(&ring, hosts, &choices) {
-        Ok(plan) => Planned {
-            plan: Some((plan, ring)),
-            findings,
-        },
-        Err(more) => {
-            findings.extend(more);
-            Planned {
-                plan: None,
-                findings,
-            }
-        }
-    }
+    Planned::assembled(ring, hosts, &choices, findings)
 }
 
 /// Hairpin queue sizes that may be wanted, packets: powers of two from the driver's default to the

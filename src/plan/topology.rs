@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::finding::Finding;
 use crate::json::{At, DocumentError, Value, parse, pretty};
 use crate::names::{Cidr, HostName, Mac, NetdevName, Place, RdmaName};
-use crate::plan::assemble::{Choices, RouteStrategy, RuleIdentity, assemble, diagonal_names};
+use crate::plan::assemble::{Choices, RouteStrategy, RuleIdentity, diagonal_names};
 use crate::plan::ends::{self, PLACEHOLDER, list};
 use crate::plan::mesh::{self, DOMAINS};
 use crate::plan::ring::{self, Direction, Node, Ring, RingPort};
@@ -180,10 +180,7 @@ impl Topology {
             );
         }
         let Some(ring) = &self.ring else {
-            return Planned {
-                plan: None,
-                findings,
-            };
+            return Planned::refused(findings);
         };
         let aliases = list(ring.nodes.iter().map(|n| &n.host));
         for (i, host) in hosts.iter().enumerate() {
@@ -225,10 +222,7 @@ impl Topology {
             "an inventory",
         ));
         if refuses(&findings) {
-            return Planned {
-                plan: None,
-                findings,
-            };
+            return Planned::refused(findings);
         }
         let choices = Choices {
             opposite_paths: options.opposite_paths,
@@ -238,19 +232,7 @@ impl Topology {
             strategy: self.extras.strategy,
             identities: self.extras.identities.clone(),
         };
-        match assemble(ring, hosts, &choices) {
-            Ok(plan) => Planned {
-                plan: Some((plan, ring.clone())),
-                findings,
-            },
-            Err(more) => {
-                findings.extend(more);
-                Planned {
-                    plan: None,
-                    findings,
-                }
-            }
-        }
+        Planned::assembled(ring.clone(), hosts, &choices, findings)
     }
 }
 
