@@ -36,10 +36,18 @@ struct Lab {
 
 impl Lab {
     fn new() -> Option<Lab> {
+        // In a chroot, say, root is not enough.
+        let mount_namespace = || {
+            Command::new("unshare")
+                .args(["--mount", "true"])
+                .output()
+                .is_ok_and(|output| output.status.success())
+        };
         for (what, missing) in [
             ("root", !is_root()),
             (SSHD, !Path::new(SSHD).exists()),
             (SSH, !Path::new(SSH).exists()),
+            ("a mount namespace", !mount_namespace()),
         ] {
             if missing {
                 common::not_tested("inventories over SSH", &format!("needs {what}"));
