@@ -72,6 +72,7 @@ class Case:
         self.name = name
         self.order = list(NODES)
         self.ports = {(node, netdev): {} for node in NODES for netdev in FUNCTIONS}
+        self.refused = []
         cables = []
         for number, line in enumerate(lines, 1):
             words = line.split("#")[0].split()
@@ -80,6 +81,8 @@ class Case:
             try:
                 if words[0] == "order":
                     self._order(words[1:])
+                elif words[0] == "refused":
+                    self.refused.append(line.split(None, 1)[1].strip())
                 elif words[0] == "cable":
                     cables.append(self._cable(words[1:]))
                 else:
@@ -381,6 +384,8 @@ class Ring:
         self.folder.mkdir(parents=True)
         (self.folder / "case").write_text(case.name + "\n")
         (self.folder / "order").write_text(" ".join(case.order) + "\n")
+        (self.folder / "refused").write_text("".join(line + "\n" for line in case.refused))
+        (self.folder / "program").write_text(f"{program or ''}\n")
         try:
             saved = cache.states / "complete"
             if not saved.exists():
@@ -566,6 +571,7 @@ class Ring:
             "RING_DIR": str(self.folder),
             "RING_CASE": (self.folder / "case").read_text().strip(),
             "RING_NODES": (self.folder / "order").read_text().strip(),
+            "RING_PROGRAM": (self.folder / "program").read_text().strip(),
             "RING_SSH_CONFIG": f"{self.folder}/ssh_config",
         }
 
@@ -692,6 +698,7 @@ def main():
     options = parser.parse_args()
     options.cache = options.cache.resolve()
     options.rings = options.rings.resolve()
+    options.program = options.program.resolve() if options.program else None
 
     def stopped(number, _):
         raise Trouble(f"stopped by {signal.Signals(number).name}")

@@ -8,8 +8,10 @@
  * name mlx5_core, because that name is what the fabric's functions are found by.  Their device ID is
  * none of Mellanox's: neither the real driver nor the provider of rdma-core may take them.
  *
- *   echo "eth1 0002:01:00.1" > /sys/module/fakepci/parameters/move
- *	makes eth1 (and what is stacked on it later, by fakehw) a network device of that function
+ *   echo "eth1 0002:01:00.1" > /sys/module/fakepci/parameters/lend
+ *	makes eth1 a network device of that function, and with it what is stacked on it (by fakehw)
+ *   echo "eth1" > /sys/module/fakepci/parameters/lend
+ *	takes eth1 home; what was stacked on it meanwhile stays
  *
  * An RDMA device that appears on a network device of such a function gets what Soft-RoCE does not have
  * and a real one does: the link /sys/class/infiniband/<device>/device to the function.
@@ -105,33 +107,78 @@ static struct pci_driver driver = { .name = "mlx5_core", .id_table = ids, .probe
 
 /* ---- network devices ---- */
 
-static int move(const char *text, const struct kernel_param *kp)
-{
-	unsigned int domain, bus, slot, function;
-	struct net_device *dev;
-	struct pci_dev *pdev;
+/* A network device that was lent to a function, and where it is at home. */
+struct loan {
+	struct list_head list;
 	char name[IFNAMSIZ];
+	struct device *home;
+};
+static LIST_HEAD(loans);	/* under rtnl */
+
+static int take_home(struct net_device *dev)
+{
+	struct loan *loan;
 	int err;
 
-	if (sscanf(text, "%15s %x:%x:%x.%x", name, &domain, &bus, &slot, &function) != 5)
-		return -EINVAL;
-	pdev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, function));
-	if (!pdev)
-		return -ENODEV;
-	dev = dev_get_by_name(current->nsproxy->net_ns, name);
-	if (!dev || pdev->dev.driver != &driver.driver) {
-		err = -ENODEV;
-	} else {
-		rtnl_lock();
-		err = device_move(&dev->dev, &pdev->dev, DPM_ORDER_NONE);
-		rtnl_unlock();
+	list_for_each_entry(loan, &loans, list) {
+		if (strcmp(loan->name, dev->name))
+			continue;
+		err = device_move(&dev->dev, loan->home, DPM_ORDER_NONE);
+		list_del(&loan->list);
+		put_device(loan->home);
+		kfree(loan);
+		return err;
 	}
-	dev_put(dev);
+	return -ENOENT;
+}
+
+static int lend_to(struct net_device *dev, struct pci_dev *pdev)
+{
+	struct loan *loan;
+	int err;
+
+	if (!pdev || pdev->dev.driver != &driver.driver || !dev->dev.parent)
+		return -ENODEV;
+	loan = kzalloc(sizeof(*loan), GFP_KERNEL);
+	if (!loan)
+		return -ENOMEM;
+	strscpy(loan->name, dev->name, sizeof(loan->name));
+	loan->home = get_device(dev->dev.parent);
+	err = device_move(&dev->dev, &pdev->dev, DPM_ORDER_NONE);
+	if (err) {
+		put_device(loan->home);
+		kfree(loan);
+		return err;
+	}
+	list_add(&loan->list, &loans);
+	return 0;
+}
+
+static int lend(const char *text, const struct kernel_param *kp)
+{
+	unsigned int domain, bus, slot, function;
+	struct pci_dev *pdev = NULL;
+	struct net_device *dev;
+	char name[IFNAMSIZ];
+	int words, err;
+
+	words = sscanf(text, "%15s %x:%x:%x.%x", name, &domain, &bus, &slot, &function);
+	if (words != 1 && words != 5)
+		return -EINVAL;
+	dev = dev_get_by_name(current->nsproxy->net_ns, name);
+	if (!dev)
+		return -ENODEV;
+	if (words == 5)
+		pdev = pci_get_domain_bus_and_slot(domain, bus, PCI_DEVFN(slot, function));
+	rtnl_lock();
+	err = words == 1 ? take_home(dev) : lend_to(dev, pdev);
+	rtnl_unlock();
 	pci_dev_put(pdev);
+	dev_put(dev);
 	return err;
 }
-static const struct kernel_param_ops move_ops = { .set = move };
-module_param_cb(move, &move_ops, NULL, 0200);
+static const struct kernel_param_ops lend_ops = { .set = lend };
+module_param_cb(lend, &lend_ops, NULL, 0200);
 
 /* ---- RDMA devices ---- */
 
@@ -211,9 +258,15 @@ static int __init fakepci_init(void)
 	return err;
 }
 
-/* Network devices that were moved here must be gone: unload fakehw and the lower devices first. */
+/* Unload fakehw first: its ports are the functions' network devices. */
 static void __exit fakepci_exit(void)
 {
+	struct loan *loan, *next;
+
+	list_for_each_entry_safe(loan, next, &loans, list) {
+		put_device(loan->home);
+		kfree(loan);
+	}
 	ib_unregister_client(&client);
 	for (int i = 0; i < ARRAY_SIZE(bridges); i++)
 		remove_bridge(&bridges[i]);
