@@ -311,8 +311,21 @@ class Cache:
             yield
 
     def build(self):
-        if subprocess.run([HERE / "image/build.sh", self.folder], stdin=subprocess.DEVNULL).returncode:
-            raise Trouble("the image of the machines could not be built (as root?)")
+        build = subprocess.Popen(
+            [HERE / "image/build.sh", self.folder],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        try:
+            code = build.wait()
+        except BaseException:
+            # A group of its own, which has everything that it started.
+            os.killpg(build.pid, signal.SIGTERM)
+            build.wait()
+            raise
+        if code:
+            raise Trouble("the image of the machines could not be built")
         self.accelerator = self._accelerator()
         version = subprocess.run([QEMU, "--version"], capture_output=True, check=True).stdout
         # A saved state fits one QEMU, one machine and one image.

@@ -105,10 +105,11 @@ rm -f "$STAGE/usr/lib/systemd/system/multi-user.target.wants/dbus.service"
 mkdir -p "$units/multi-user.target.wants"
 ln -sf ../ring-boot.service "$units/multi-user.target.wants/ring-boot.service"
 ln -sf /usr/lib/systemd/system/multi-user.target "$units/default.target"
-# Build results of the mlx5 stand-in, when there is one.
+# The stand-in for libmlx5 is preloaded into the marker alone: the provider of rdma-core stays.
 if [[ -e /ring/mlx5-shim/Makefile ]]; then
-    cp -r /ring/mlx5-shim "$WORK/mlx5-shim"
-    make -s -C "$WORK/mlx5-shim" install DESTDIR="$STAGE"
+    make -s -C /ring/mlx5-shim OUT="$WORK/mlx5-shim"
+    mkdir -p "$STAGE/usr/local/lib/mlx5-shim"
+    cp "$WORK"/mlx5-shim/* "$STAGE/usr/local/lib/mlx5-shim/"
 fi
 rm -rf "$STAGE"/var/cache/* "$STAGE"/var/lib/apt "$STAGE"/usr/share/{doc,man,locale,info,bash-completion,zoneinfo} "$STAGE"/var/log/*
 
