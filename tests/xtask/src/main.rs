@@ -1,5 +1,7 @@
 //! Chores of the project, in Rust so that the toolchain is all they need: `cargo xtask test`,
-//! `cargo xtask demo`.
+//! `cargo xtask demo`, `cargo xtask ring`.
+
+mod ring;
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,6 +16,7 @@ usage: cargo xtask COMMAND
   test   installs what the tests need where it is missing (Debian, Ubuntu: apt-get, as root or by
          sudo -n), then runs all of them; arguments after it go to `cargo test`
   demo   plans the ring of plans/tp-along-ring into target/demo/ring-mesh and shows what was made
+  ring   the virtual ring: four machines, their cables and NICs, in software; `cargo xtask ring help`
 ";
 
 /// Where a test that could not run something says so: a file, one line for each thing. Set for
@@ -25,6 +28,17 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("test") => test(&arguments[1..]),
         Some("demo") if arguments.len() == 1 => demo(),
+        Some("ring") => match arguments.get(1).map(String::as_str) {
+            Some("up" | "run" | "down" | "test" | "demo" | "image") => ring::ring(&arguments[1..]),
+            Some("--help" | "-h" | "help") => {
+                print!("{}", ring::USAGE);
+                Ok(())
+            }
+            _ => {
+                eprint!("{}", ring::USAGE);
+                return ExitCode::from(2);
+            }
+        },
         Some("--help" | "-h" | "help") => {
             print!("{USAGE}");
             Ok(())
