@@ -118,6 +118,8 @@ static ssize_t fh_marker_write(struct file *file, const char __user *ubuf, size_
 	struct net_device *dev;
 	int err = -ENODEV;
 
+	if (READ_ONCE(m->flushed))
+		return -EIO;
 	if (!capable(CAP_NET_RAW))	/* mlx5_ib: MLX5_IB_METHOD_CREATE_FLOW */
 		return -EPERM;
 	if (n >= sizeof(buf))
@@ -148,6 +150,14 @@ static __poll_t fh_marker_poll(struct file *file, poll_table *wait)
 	return READ_ONCE(m->flushed) ? EPOLLHUP : 0;
 }
 
+/* A flushed file can stand in for the uverbs file of a device that went away: both answer EIO. */
+static long fh_marker_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
+{
+	struct fh_marker *m = file->private_data;
+
+	return READ_ONCE(m->flushed) ? -EIO : -ENOTTY;
+}
+
 static int fh_marker_release(struct inode *inode, struct file *file)
 {
 	struct fh_marker *m = file->private_data;
@@ -166,6 +176,7 @@ static const struct file_operations fh_marker_fops = {
 	.open = fh_marker_open,
 	.write = fh_marker_write,
 	.poll = fh_marker_poll,
+	.unlocked_ioctl = fh_marker_ioctl,
 	.release = fh_marker_release,
 };
 
