@@ -40,11 +40,10 @@ unpacked() { # FILE INTO
         *) cp "$1" "$2" ;;
     esac
 }
-for module in fakehw fakepci; do
-    cp -r "/ring/$module" "$WORK/$module"
-    make -s -C "/lib/modules/$VERSION/build" M="$WORK/$module" modules
-    strip --strip-debug "$WORK/$module/$module.ko"
-done
+make -s -C /ring/fakehw KDIR="/lib/modules/$VERSION/build" OUT="$WORK/fakehw" fakehw.ko
+cp -r /ring/fakepci "$WORK/fakepci"
+make -s -C "/lib/modules/$VERSION/build" M="$WORK/fakepci" modules
+strip --strip-debug "$WORK/fakepci/fakepci.ko"
 
 # --- The root image -----------------------------------------------------------------------------
 STAGE=$WORK/stage
