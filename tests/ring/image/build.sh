@@ -36,7 +36,7 @@ fetched() {
         exit 1
     fi
     say "fetching Debian $SUITE for the $name (about a minute)"
-    rm -rf "$CACHE/$name" "$CACHE/$name.key" "$CACHE/$name.new"
+    rm -rf "${CACHE:?}/$name" "$CACHE/$name.key" "$CACHE/$name.new"
     mmdebstrap --quiet --mode=root --variant=essential --include="$packages" \
         --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \
@@ -67,6 +67,7 @@ rm -f "$CACHE/image.key"
 # In the builder's root, with this folder and the cache in it, in a mount namespace of its own:
 # nothing is left mounted whatever happens.
 mkdir -p "$CACHE/builder/cache" "$CACHE/builder/ring"
+# shellcheck disable=SC2016 # for the inner shell
 unshare --mount --propagation private sh -ec '
     mount -t proc proc "$1/builder/proc"
     mount --bind "$1" "$1/builder/cache"
