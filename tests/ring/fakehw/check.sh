@@ -61,7 +61,7 @@ m sysctl -qw net.ipv4.ip_forward=1
 ip netns exec d ip route add 10.0.0.0/24 via 10.0.1.2; ip route add 10.0.1.3/32 via 10.0.0.2
 S0=$(mac - s0) P0=$(mac m p0) D0=$(mac d d0)
 DEV0=$(m devlink dev show | sed -n 1p) DEV1=$(m devlink dev show | sed -n 2p)
-ping -c 1 -W 5 -s 8900 -M do 10.0.0.2 >/dev/null; is "a cable carries 8900 byte packets" 0 $?
+ping -c 1 -W 5 -s 8900 -M 'do' 10.0.0.2 >/dev/null; is "a cable carries 8900 byte packets" 0 $?
 ping -c 1 -W 5 10.0.1.3 >/dev/null; is "the kernel of the middle forwards" 0 $?
 # From here on nothing comes back from d: its ICMP errors would be forwarded, and counted.
 ip netns exec d ip route replace blackhole 10.0.0.0/24

@@ -48,7 +48,7 @@ for x in veth rdma_rxe ib_uverbs fakehw; do modprobe $x || exit 1; done
 modprobe crc32_generic 2>/dev/null
 dmesg -c > /dev/null
 ip link add x0 type veth peer name x1; ip link set x0 up; ip link set x1 up; rdma link add rx0 type rxe netdev x0
-if [ -e /usr/lib/*/libmlx5.so.1 ]; then	# the real one, where it is installed, as a measure
+if ls /usr/lib/*/libmlx5.so.1 > /dev/null 2>&1; then	# the real one, where it is installed, as a measure
 	"$D/marker-test" rx0 hold > "$T/out" 2>&1 < /dev/null
 	is "the real library has the symbols, and says EOPNOTSUPP to another NIC" "1 EOPNOTSUPP" "$? $(sed -n 's/.*install: //p' "$T/out")"
 fi
