@@ -106,7 +106,7 @@ fn golden(path: &Path, got: &[u8]) -> Option<String> {
     }
 }
 
-/// The case whose scripts are kept whole.
+/// The case in which the scripts of spark1 are kept whole.
 const WHOLE_SCRIPTS: &str = "tp-along-ring";
 
 /// The plan folder of the case whose scripts are kept whole, made once.
@@ -123,12 +123,16 @@ fn whole_scripts() -> &'static BTreeMap<String, Vec<u8>> {
     })
 }
 
-/// The functions of a script are the same in every case, so all cases but one keep a script without
-/// them, as `<script>.short`: what is before them and what is after. That they are the same is
+/// The functions of a script are the same on every host of every case, so all but one keep a script
+/// without them, as `<script>.short`: what is before them and what is after. That they are the same is
 /// checked here, against the case that keeps them.
 fn shortened(wanted: &Path, bytes: &[u8]) -> (PathBuf, Vec<u8>) {
     let case = wanted.parent().and_then(Path::parent).unwrap();
-    if wanted.extension().is_none_or(|e| e != "sh") || case.ends_with(WHOLE_SCRIPTS) {
+    let whole = case.ends_with(WHOLE_SCRIPTS)
+        && wanted
+            .file_stem()
+            .is_some_and(|stem| stem.to_str().unwrap().ends_with("-spark1"));
+    if wanted.extension().is_none_or(|e| e != "sh") || whole {
         return (wanted.to_owned(), bytes.to_vec());
     }
     fn parts(script: &str) -> (&str, &str, &str) {
