@@ -116,9 +116,11 @@ pub fn replace_folder(
     }
     result.map_err(|e| FileError::new(path, format!("could not be put in place: {e}")))?;
     if mode.is_some() {
-        // The new folder is in place. What somebody put into the old one since it was looked at is
-        // kept with it, and named by the next call.
-        let _ = remove_content(&place.staging, &|name| ours(name) || kind(name));
+        // The new folder is in place. Of the old one only what was looked at goes: a file that
+        // somebody put there since stays, and the old folder with it.
+        let _ = remove_content(&place.staging, &|name| {
+            ours(name) || content.contains_key(name) || name.ends_with('/')
+        });
     }
     place.sync()
 }

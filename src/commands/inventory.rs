@@ -7,7 +7,7 @@ use crate::cli::InventoryArgs;
 use crate::collect;
 use crate::facts::Inventory;
 use crate::files;
-use crate::json::{At, Value, parse, pretty};
+use crate::json::{At, DocumentError, Value, parse, pretty};
 use crate::names::HostName;
 use crate::output;
 use crate::redact::Redactor;
@@ -16,6 +16,8 @@ use crate::remote;
 /// The facts of one host as it told them.
 pub(super) struct Asked {
     /// The document, with the host's name as the command line calls it.
+    document: Value,
+    /// The same as bytes.
     pub(super) bytes: Vec<u8>,
     /// The same, read.
     pub(super) inventory: Inventory,
@@ -30,15 +32,20 @@ pub(super) fn ask_all(hosts: &[HostName]) -> Vec<Result<Asked, String>> {
         .map(|(host, result)| {
             let told = result.map_err(|e| format!("{host}: {e}"))?;
             let name = format!("{host}: its inventory");
-            let bytes = called(host, &name, &told).map_err(|e| e.to_string())?;
+            let document = called(host, &name, &told).map_err(|e| e.to_string())?;
+            let bytes = pretty(&document).into_bytes();
             let inventory = Inventory::from_json(&name, &bytes).map_err(|e| e.to_string())?;
-            Ok(Asked { bytes, inventory })
+            Ok(Asked {
+                document,
+                bytes,
+                inventory,
+            })
         })
         .collect()
 }
 
 /// The document with `host` set to what the command line calls that host.
-fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Vec<u8>, crate::json::DocumentError> {
+fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Value, DocumentError> {
     let mut value = parse(name, told)?;
     At::root(name, &value).need("host")?.name::<HostName>()?;
     if let Value::Object(entries) = &mut value {
@@ -46,7 +53,7 @@ fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Vec<u8>, crate::js
             *own = Value::Text(host.to_string());
         }
     }
-    Ok(pretty(&value).into_bytes())
+    Ok(value)
 }
 
 #[derive(Serialize)]
@@ -94,10 +101,8 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         documents.push((inventory.host.to_string(), value));
     } else {
         for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts)) {
-            match result
-                .and_then(|asked| parse(host.as_str(), &asked.bytes).map_err(|e| e.to_string()))
-            {
-                Ok(value) => documents.push((host.to_string(), value)),
+            match result {
+                Ok(asked) => documents.push((host.to_string(), asked.document)),
                 Err(why) => failed.push(why),
             }
         }
