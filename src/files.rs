@@ -60,12 +60,83 @@ pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
     if !file.metadata().map_err(|e| error(&e))?.is_file() {
         return Err(error(&"is no regular file"));
     }
+    bounded(file, path)
+}
+
+/// Reads a regular file of at most [`LARGEST_DOCUMENT`] bytes that nobody but root can have written: it
+/// and every folder above it belong to root and are writable by nobody else, and none of them is a
+/// symbolic link. Each is looked at after it was opened.
+pub fn read_trusted(path: &Path) -> Result<Vec<u8>, FileError> {
+    use rustix::fs::{FileType, Mode, OFlags, fstat, openat};
+    const ROOT: u32 = 0;
+    let absolute = std::path::absolute(path).map_err(|e| FileError::new(path, e))?;
+    let mut at = File::open("/").map_err(|e| FileError::new(Path::new("/"), e))?;
+    let mut so_far = PathBuf::from("/");
+    let check = |file: &File, so_far: &Path| {
+        let stat = fstat(file).map_err(|e| FileError::new(so_far, io::Error::from(e)))?;
+        if stat.st_uid != ROOT || stat.st_mode & 0o022 != 0 {
+            let what = format!(
+                "is not root's alone (owner {}, mode {:o}), for root to read {} it has to be",
+                stat.st_uid,
+                stat.st_mode & 0o7777,
+                path.display()
+            );
+            return Err(FileError::new(so_far, what));
+        }
+        Ok(FileType::from_raw_mode(stat.st_mode))
+    };
+    check(&at, &so_far)?;
+    let names: Vec<_> = absolute
+        .components()
+        .filter(|part| {
+            !matches!(
+                part,
+                std::path::Component::RootDir | std::path::Component::CurDir
+            )
+        })
+        .collect();
+    for (i, part) in names.iter().enumerate() {
+        // No link is followed, so `..` is the folder that the path says.
+        so_far.push(part);
+        let last = i + 1 == names.len();
+        let kind = if last {
+            OFlags::NONBLOCK
+        } else {
+            OFlags::DIRECTORY
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | kind;
+        let next = openat(&at, part.as_os_str(), flags, Mode::empty()).map_err(|e| {
+            // What a link gives: ELOOP, and ENOTDIR where a folder is wanted.
+            let link = std::fs::symlink_metadata(&so_far).is_ok_and(|m| m.is_symlink());
+            if link {
+                FileError::new(
+                    &so_far,
+                    "is a symbolic link, which root does not follow here",
+                )
+            } else {
+                FileError::new(&so_far, io::Error::from(e))
+            }
+        })?;
+        at = File::from(next);
+        let kind = check(&at, &so_far)?;
+        if last && kind != FileType::RegularFile {
+            return Err(FileError::new(path, "is no regular file"));
+        }
+    }
+    bounded(at, path)
+}
+
+/// The content of a file, no more than a document may have.
+fn bounded(file: File, path: &Path) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
     file.take(LARGEST_DOCUMENT + 1)
         .read_to_end(&mut bytes)
-        .map_err(|e| error(&e))?;
+        .map_err(|e| FileError::new(path, e))?;
     if bytes.len() as u64 > LARGEST_DOCUMENT {
-        return Err(error(&format!("is larger than {LARGEST_DOCUMENT} bytes")));
+        return Err(FileError::new(
+            path,
+            format!("is larger than {LARGEST_DOCUMENT} bytes"),
+        ));
     }
     Ok(bytes)
 }

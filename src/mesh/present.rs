@@ -1,0 +1,87 @@
+//! What the host has now of everything that its share of the plan touches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::{Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Route};
+use crate::names::{Cidr, Mac, NetdevName, RdmaName, Text};
+
+/// What the host has now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Present {
+    /// One for each port of the host's plan, in its order.
+    pub ports: Vec<PortNow>,
+    /// IPv4 routes of all tables but `local`.
+    pub routes: Fact<Vec<Route>>,
+    /// The unit of each planned marker, and of those that an earlier plan had.
+    pub markers: BTreeMap<RdmaName, Fact<MarkerNow>>,
+    /// Ports whose `clsact` discipline this program or a script of the plan recorded as made by it.
+    pub recorded_clsacts: BTreeSet<NetdevName>,
+}
+
+/// What a port has now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortNow {
+    /// Its name in the plan.
+    pub netdev: NetdevName,
+    /// The network device of that name; `None` when there is none.
+    pub link: Fact<Option<LinkNow>>,
+    /// Its IPv4 addresses.
+    pub addresses: Fact<Vec<Cidr>>,
+    /// `hw-tc-offload`.
+    pub offload: Fact<bool>,
+    /// `flow_steering_mode`; `None` when the driver has no such parameter.
+    pub steering: Fact<Option<Text>>,
+    /// State of the port of the planned RDMA device (`ACTIVE`); `None` when the device is not there.
+    pub rdma_state: Fact<Option<Text>>,
+    /// The GID table's entry at the plan's index; `None` when the slot is empty.
+    pub gid: Fact<Option<GidEntry>>,
+    /// Queueing disciplines.
+    pub qdiscs: Fact<Vec<Qdisc>>,
+    /// tc filters at ingress and egress.
+    pub filters: Fact<Vec<Filter>>,
+    /// Neighbours.
+    pub neighbours: Fact<Vec<Neighbour>>,
+}
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkNow {
+    /// Its index; a device that went and came back has another.
+    pub index: u32,
+    /// Its MAC.
+    pub mac: Option<Mac>,
+    /// MTU, bytes.
+    pub mtu: Option<u32>,
+    /// Operational state as sysfs `operstate` names it.
+    pub state: Text,
+}
+
+/// The unit of a marker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkerNow {
+    /// systemd's word: `active`, `inactive`, `failed`, `activating` ...
+    pub active: Text,
+    /// systemd's more exact word: `running`, `dead`, `auto-restart` ...
+    pub sub: Text,
+    /// Its main process; 0 when there is none.
+    pub pid: u32,
+    /// Whether a process of the unit has the RDMA device, as it is now, open. One that had it open
+    /// before the driver was re-initialised has not, and its rule is gone.
+    pub holds_device: Fact<bool>,
+}
+
+/// Queue pairs of somebody else on a fabric device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// The RDMA device.
+    pub device: RdmaName,
+    /// Them.
+    pub queue_pairs: Vec<QueuePair>,
+}
+
+impl Present {
+    /// The port of this name in the plan.
+    pub fn port(&self, netdev: &NetdevName) -> Option<&PortNow> {
+        self.ports.iter().find(|port| port.netdev == *netdev)
+    }
+}

@@ -1,0 +1,481 @@
+//! `/run/dsv41-mesh`: what this program remembers of a host between two runs, until the next boot.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `lock` | held by the one run that changes the host |
+//! | `applied.json` | the plan that was applied last, and which host of it this is |
+//! | `journal.json` | a run that changes the host: each change with its inverse; gone when it has ended well |
+//! | `clsact-<port>` | the `clsact` discipline of this port was made by us (the scripts of the plan write it too) |
+//! | `hairpin-queue-<PCI address>.json` | see [`crate::collect::record`] |
+//!
+//! The folder belongs to root and nobody else may write it; otherwise nothing in it is believed. Files
+//! are written beside their place, synced and renamed.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Serialize;
+
+use crate::collect::record::DIRECTORY;
+use crate::json::{At, DocumentError, Value, parse, pretty};
+use crate::mesh::apply::Step;
+use crate::names::{HostName, NetdevName};
+use crate::node::identity::PlanDocument;
+use crate::plan::Plan;
+
+/// The schema of the journal.
+const JOURNAL_SCHEMA: &str = "hairpin-mesh.journal/v1";
+/// The schema of the applied plan.
+const APPLIED_SCHEMA: &str = "hairpin-mesh.applied/v1";
+const JOURNAL: &str = "journal.json";
+const APPLIED: &str = "applied.json";
+const LOCK: &str = "lock";
+const CLSACT: &str = "clsact-";
+/// Owner of what is believed.
+const ROOT: u32 = 0;
+/// Most bytes of a file here: a plan and its wrapper.
+const LARGEST: u64 = 4 * 1024 * 1024;
+
+/// Why the state cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Somebody else than root could have written it.
+    #[error("{}: is not root's alone (owner {uid}, mode {mode:o}); remove it", path.display())]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Another run changes this host.
+    #[error("another hairpin-mesh changes this host{}; try again when it has ended", .pid.map_or(String::new(), |pid| format!(" (process {pid})")))]
+    Busy {
+        /// Its process, when it said.
+        pid: Option<u32>,
+    },
+    /// A file of ours does not hold what it should.
+    #[error("{0}")]
+    Document(#[from] DocumentError),
+}
+
+/// The folder, open.
+#[derive(Debug)]
+pub struct State {
+    path: PathBuf,
+    folder: OwnedFd,
+}
+
+/// The right to change this host, for as long as it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// The plan that was applied last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Which host of it this is.
+    pub host: HostName,
+    /// The plan.
+    pub plan: Plan,
+}
+
+#[derive(Serialize)]
+struct JournalDocument<'a> {
+    schema: &'static str,
+    /// The host, as the plan calls it.
+    host: &'a HostName,
+    /// SHA-256 of the plan that is being applied.
+    plan_sha256: &'a str,
+    /// What was done and what was about to be, in order.
+    steps: &'a [Step],
+}
+
+impl State {
+    /// Opens the folder; `None` when there is none.
+    pub fn open() -> Result<Option<State>, Error> {
+        State::open_at(Path::new(DIRECTORY), ROOT)
+    }
+
+    /// Opens the folder, and makes it first when there is none.
+    pub fn create() -> Result<State, Error> {
+        State::create_at(Path::new(DIRECTORY), ROOT)
+    }
+
+    fn open_at(path: &Path, owner: u32) -> Result<Option<State>, Error> {
+        let failed = |e: Errno| Error::Io {
+            path: path.to_owned(),
+            source: e.into(),
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(failed(e)),
+        };
+        let stat = fstat(&folder).map_err(failed)?;
+        if stat.st_uid != owner || stat.st_mode & 0o022 != 0 {
+            return Err(Error::NotOurs {
+                path: path.to_owned(),
+                uid: stat.st_uid,
+                mode: stat.st_mode & 0o7777,
+            });
+        }
+        Ok(Some(State {
+            path: path.to_owned(),
+            folder,
+        }))
+    }
+
+    fn create_at(path: &Path, owner: u32) -> Result<State, Error> {
+        match mkdirat(rustix::fs::CWD, path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => {
+                return Err(Error::Io {
+                    path: path.to_owned(),
+                    source: e.into(),
+                });
+            }
+        }
+        State::open_at(path, owner)?.ok_or_else(|| Error::Io {
+            path: path.to_owned(),
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    fn failed(&self, name: &str) -> impl Fn(io::Error) -> Error {
+        let path = self.path.join(name);
+        move |source| Error::Io {
+            path: path.clone(),
+            source,
+        }
+    }
+
+    /// Takes the right to change this host, and waits for it until `deadline`.
+    pub fn lock(&self, deadline: Instant) -> Result<Lock, Error> {
+        let failed = self.failed(LOCK);
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(&self.folder, LOCK, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(|e| failed(e.into()))?;
+            let mut file = File::from(file);
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let mut text = String::new();
+                    let _ = (&mut file).take(32).read_to_string(&mut text);
+                    let pid = text.trim().parse::<u32>().ok();
+                    if !wait_for_end(pid, deadline) {
+                        return Err(Error::Busy { pid });
+                    }
+                    continue;
+                }
+                Err(e) => return Err(failed(e.into())),
+            }
+            // Whoever held it may have removed the file: then another may lock a new one.
+            let (own, named) = (
+                fstat(&file),
+                statat(&self.folder, LOCK, AtFlags::SYMLINK_NOFOLLOW),
+            );
+            match (own, named) {
+                (Ok(own), Ok(named))
+                    if (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino) => {}
+                _ => continue,
+            }
+            file.set_len(0).map_err(&failed)?;
+            writeln!(file, "{}", std::process::id()).map_err(&failed)?;
+            return Ok(Lock { _file: file });
+        }
+    }
+
+    /// Removes the lock's file, while it is held, and the folder when nothing else is in it.
+    pub fn leave(self, lock: Lock) {
+        // What stays behind is harmless: the next run uses it.
+        let _ = unlinkat(&self.folder, LOCK, AtFlags::empty());
+        let _ = rustix::fs::rmdir(&self.path);
+        drop(lock);
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let failed = self.failed(name);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match openat(&self.folder, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(failed(e.into())),
+        };
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(Some(bytes))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let failed = self.failed(name);
+        let staging = format!(".{name}.new");
+        let write = || -> io::Result<()> {
+            let flags = OFlags::WRONLY
+                | OFlags::CREATE
+                | OFlags::TRUNC
+                | OFlags::NOFOLLOW
+                | OFlags::CLOEXEC;
+            let file = openat(&self.folder, &staging, flags, Mode::RUSR | Mode::WUSR)?;
+            let mut file = File::from(file);
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            renameat(&self.folder, &staging, &self.folder, name)?;
+            rustix::fs::fsync(&self.folder)?;
+            Ok(())
+        };
+        write().map_err(failed)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        match unlinkat(&self.folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(self.failed(name)(e.into())),
+        }
+    }
+
+    /// Ports whose `clsact` discipline is recorded as ours.
+    pub fn recorded_clsacts(&self) -> Result<BTreeSet<NetdevName>, Error> {
+        let failed = self.failed("");
+        let entries = rustix::fs::Dir::read_from(&self.folder).map_err(|e| failed(e.into()))?;
+        let mut ports = BTreeSet::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| failed(e.into()))?;
+            let name = entry.file_name().to_str().ok();
+            // Names that are none of a port are not ours.
+            if let Some(port) = name.and_then(|name| name.strip_prefix(CLSACT)) {
+                ports.extend(port.parse::<NetdevName>());
+            }
+        }
+        Ok(ports)
+    }
+
+    /// Records that the `clsact` discipline of `port` is ours.
+    pub fn record_clsact(&self, port: &NetdevName) -> Result<(), Error> {
+        self.write(&format!("{CLSACT}{port}"), b"")
+    }
+
+    /// Removes that record.
+    pub fn forget_clsact(&self, port: &NetdevName) -> Result<(), Error> {
+        self.remove(&format!("{CLSACT}{port}"))
+    }
+
+    /// Writes the journal.
+    pub fn write_journal(
+        &self,
+        host: &HostName,
+        plan_sha256: &str,
+        steps: &[Step],
+    ) -> Result<(), Error> {
+        let document = JournalDocument {
+            schema: JOURNAL_SCHEMA,
+            host,
+            plan_sha256,
+            steps,
+        };
+        self.write(JOURNAL, pretty(&document).as_bytes())
+    }
+
+    /// Removes the journal.
+    pub fn remove_journal(&self) -> Result<(), Error> {
+        self.remove(JOURNAL)
+    }
+
+    /// Where the journal is.
+    pub fn journal_path(&self) -> PathBuf {
+        self.path.join(JOURNAL)
+    }
+
+    /// Whether a run has left its journal: it was killed, or could not take back what it had done.
+    pub fn has_journal(&self) -> bool {
+        statat(&self.folder, JOURNAL, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// The plan that was applied last; `None` when none is.
+    pub fn applied(&self) -> Result<Option<Applied>, Error> {
+        let Some(bytes) = self.read(APPLIED)? else {
+            return Ok(None);
+        };
+        let name = self.path.join(APPLIED).display().to_string();
+        let value = parse(&name, &bytes)?;
+        let root = At::root(&name, &value);
+        root.need("schema")?.exactly(APPLIED_SCHEMA)?;
+        let plan = root.need("plan")?;
+        Ok(Some(Applied {
+            host: root.need("host")?.name()?,
+            plan: Plan::from_json(&name, pretty(plan.value()).as_bytes())?,
+        }))
+    }
+
+    /// Writes down that `plan` is applied, as its host `host`.
+    pub fn write_applied(&self, host: &HostName, plan: &PlanDocument) -> Result<(), Error> {
+        let value = Value::Object(vec![
+            ("schema".into(), Value::Text(APPLIED_SCHEMA.into())),
+            ("host".into(), Value::Text(host.to_string())),
+            ("plan".into(), parse("the plan", &plan.bytes)?),
+        ]);
+        self.write(APPLIED, pretty(&value).as_bytes())
+    }
+
+    /// Removes what says which plan is applied.
+    pub fn remove_applied(&self) -> Result<(), Error> {
+        self.remove(APPLIED)
+    }
+}
+
+/// Waits for the end of the process that holds the lock. Whether it is worth another try.
+fn wait_for_end(pid: Option<u32>, deadline: Instant) -> bool {
+    let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+        return false;
+    };
+    if left.is_zero() {
+        return false;
+    }
+    let pid = pid
+        .and_then(|pid| i32::try_from(pid).ok())
+        .and_then(Pid::from_raw);
+    let Ok(timeout) = rustix::event::Timespec::try_from(left) else {
+        return false;
+    };
+    match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+        Some(Ok(process)) => {
+            let mut fds = [PollFd::new(&process, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(count) => count > 0,
+                Err(e) => e == Errno::INTR,
+            }
+        }
+        // It ended between the two looks.
+        Some(Err(Errno::SRCH)) => true,
+        // Locked, and the number is not written yet, which takes a moment and makes no event.
+        _ => {
+            std::thread::sleep(Duration::from_millis(10));
+            true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_state() -> (tempfile::TempDir, State) {
+        let folder = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let state = State::create_at(&folder.path().join("state"), uid).unwrap();
+        (folder, state)
+    }
+
+    fn port() -> NetdevName {
+        "enp1s0f0np0".parse().unwrap()
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_not_believed() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let path = folder.path().join("state");
+        assert!(State::open_at(&path, uid).unwrap().is_none());
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(
+            State::open_at(&path, uid),
+            Err(Error::NotOurs { .. })
+        ));
+        std::fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("/", &path).unwrap();
+        assert!(matches!(
+            State::create_at(&path, uid),
+            Err(Error::Io { .. })
+        ));
+    }
+
+    #[test]
+    fn records_of_clsact_are_the_files_that_the_scripts_write() {
+        let (folder, state) = own_state();
+        assert!(state.recorded_clsacts().unwrap().is_empty());
+        state.record_clsact(&port()).unwrap();
+        assert!(folder.path().join("state/clsact-enp1s0f0np0").exists());
+        std::fs::write(
+            folder
+                .path()
+                .join("state/clsact-../x y")
+                .with_file_name("clsact-x y"),
+            "",
+        )
+        .unwrap();
+        assert_eq!(state.recorded_clsacts().unwrap(), BTreeSet::from([port()]));
+        state.forget_clsact(&port()).unwrap();
+        state.forget_clsact(&port()).unwrap();
+        assert!(state.recorded_clsacts().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_applied_plan_reads_back_and_a_damaged_one_is_an_error() {
+        let (folder, state) = own_state();
+        assert_eq!(state.applied().unwrap(), None);
+        let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json").to_vec();
+        let plan = PlanDocument::read("plan.json", bytes).unwrap();
+        let host: HostName = "spark2".parse().unwrap();
+        state.write_applied(&host, &plan).unwrap();
+        let applied = state.applied().unwrap().unwrap();
+        assert_eq!((applied.host, applied.plan), (host, plan.plan));
+        std::fs::write(folder.path().join("state/applied.json"), "{").unwrap();
+        assert!(matches!(state.applied(), Err(Error::Document(_))));
+        state.remove_applied().unwrap();
+        assert_eq!(state.applied().unwrap(), None);
+    }
+
+    #[test]
+    fn one_run_at_a_time_and_the_next_as_soon_as_it_has_ended() {
+        let (folder, state) = own_state();
+        let now = Instant::now();
+        let lock = state.lock(now).unwrap();
+        // flock counts for each opening of the file, in one process too.
+        match state.lock(now) {
+            Err(Error::Busy { pid }) => assert_eq!(pid, Some(std::process::id())),
+            other => panic!("{other:?}"),
+        }
+        drop(lock);
+        let lock = state.lock(now).unwrap();
+        let path = folder.path().join("state");
+        state.leave(lock);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn waiting_for_a_run_ends_with_it() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("0.2")
+            .spawn()
+            .unwrap();
+        let pid = Some(child.id());
+        assert!(!wait_for_end(pid, Instant::now()));
+        assert!(wait_for_end(pid, Instant::now() + Duration::from_secs(60)));
+        child.wait().unwrap();
+    }
+}
