@@ -351,6 +351,7 @@ mod tests {
             metric,
             multipath: false,
             flags: Vec::new(),
+            other: None,
         }
     }
 

@@ -197,6 +197,10 @@ record! {
         pub multipath: bool,
         /// `linkdown`, `dead`, `onlink` ...
         pub flags: Vec<Text>,
+        /// Attributes beside these, which make it another route: `metrics`, `nexthop 5` ...;
+        /// `null` when there are none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub other: Option<Vec<Text>>,
     }
 
     /// A neighbour of a port.
@@ -217,6 +221,10 @@ record! {
         pub handle: Text,
         /// `root`, or `ffff:fff1`
         pub parent: Text,
+        /// Blocks of filters that it shares with other disciplines: `ingress_block 1` ...; `null`
+        /// when its filters are its own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub other: Option<Vec<Text>>,
     }
 
     /// A tc filter.
@@ -235,6 +243,10 @@ record! {
         pub kind: Text,
         /// The parts of a flower filter; `null` for other classifiers, which are not looked into.
         pub flower: Option<Flower>,
+        /// Number of the block that the port shares with others and that the filter is in; `null`
+        /// for a filter of the port alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub block: Option<u32>,
     }
 
     /// The parts of a flower filter.
@@ -275,6 +287,11 @@ record! {
         pub edits: Vec<Edit>,
         /// Where a `mirred` sends packets.
         pub mirred: Option<Mirred>,
+        /// What else makes it another action than these parts say: `hw_stats 0`, `flags 1`,
+        /// `cookie aabb`, `shared` (others hold it too, and may change it) ...; `null` when nothing
+        /// does.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub other: Option<Vec<Text>>,
         /// Bytes that went through it.
         pub bytes: Option<u64>,
         /// Packets that went through it.

@@ -1,18 +1,19 @@
-//! A tc filter from its message.
+//! A tc filter from its message, and back.
 //!
 //! `netlink-packet-route` types the flower keys, the flags, the actions and `mirred`. The words of
-//! `pedit`, 64-bit packet counts and the control of other actions are read here.
+//! `pedit`, 64-bit packet counts and the control of other actions are read and written here.
 
-use netlink_packet_core::Nla;
+use netlink_packet_core::{DefaultNla, Nla};
 use netlink_packet_route::tc::{
-    TcAction, TcActionAttribute, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
-    TcFilterFlowerOption as Key, TcMessage, TcMirrorActionType, TcOption, TcStats2,
+    TcAction, TcActionAttribute, TcActionGeneric, TcActionMirrorOption, TcActionOption,
+    TcActionType, TcAttribute, TcFilterFlowerOption as Key, TcHandle, TcHeader, TcMessage,
+    TcMirror, TcMirrorActionType, TcOption, TcStats2,
 };
 
 use crate::facts::{Action, Edit, Filter, Flower, Mirred, Side};
-use crate::kernel::attr::Attrs;
+use crate::kernel::attr::{Attrs, Writer};
 use crate::kernel::route::{Link, name_of};
-use crate::names::{EtherType, Mac, Text};
+use crate::names::{EtherType, Mac, NetdevName, Text};
 
 /// `TCA_CLS_FLAGS_*` (`linux/pkt_cls.h`).
 const SKIP_HW: u32 = 1;
@@ -31,8 +32,23 @@ const PEDIT_KEY_EX_CMD: u16 = 2;
 /// Bytes of `struct tc_pedit_sel` before its keys, and of `struct tc_pedit_key`.
 const PEDIT_SEL: usize = 24;
 const PEDIT_KEY: usize = 24;
-/// Byte of `action` in `tc_gen`, with which the parameters of every action begin.
+/// Flag bit of the type of an attribute that holds others (`linux/netlink.h`).
+const NLA_F_NESTED: u16 = 0x8000;
+/// Bytes of `action`, `refcnt` and `bindcnt` in `tc_gen`, with which the parameters of every action
+/// begin.
 const GEN_ACTION: usize = 8;
+const GEN_REFCNT: usize = 12;
+const GEN_BINDCNT: usize = 16;
+
+/// `TCA_ACT_*` (`linux/pkt_cls.h`), each a `struct nla_bitfield32`: value, selector.
+const ACT_FLAGS: u16 = 7;
+const ACT_HW_STATS: u16 = 8;
+
+/// Most actions of a filter (`TCA_ACT_MAX_PRIO`, `linux/pkt_cls.h`).
+const MOST_ACTIONS: usize = 32;
+/// Most words that the `pedit` actions of a filter write: one action counts them in 8 bits, and a
+/// filter of this many fits into one attribute.
+const MOST_EDITS: usize = 255;
 
 /// `TCA_STATS_PKT64` (`linux/gen_stats.h`): packets as 64 bits. The first belongs to the basic
 /// counts, a second to those of the device.
@@ -76,6 +92,10 @@ pub(super) fn decode(
         } else {
             None
         },
+        // For a shared block the index is a magic number, and the parent the block's
+        // (`tcf_fill_node`, net/sched/cls_api.c).
+        block: (message.header.index as u32 == TcHeader::TCM_IFINDEX_MAGIC_BLOCK)
+            .then(|| message.header.parent.into()),
     }))
 }
 
@@ -130,6 +150,7 @@ fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
         control: None,
         edits: Vec::new(),
         mirred: None,
+        other: None,
         bytes: None,
         packets: None,
         hw_bytes: None,
@@ -137,6 +158,28 @@ fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
         installed_seconds: None,
         idle_seconds: None,
     };
+    let mut other = |word: String| {
+        fact.other
+            .get_or_insert_default()
+            .push(word.as_str().into())
+    };
+    for attribute in &action.attributes {
+        match attribute {
+            TcActionAttribute::Cookie(bytes) => other(format!("cookie {}", hex(bytes))),
+            TcActionAttribute::Other(nla) => {
+                let name = match nla.kind() {
+                    ACT_FLAGS => "flags",
+                    ACT_HW_STATS => "hw_stats",
+                    _ => continue,
+                };
+                let mut value = vec![0; nla.value_len()];
+                nla.emit_value(&mut value);
+                let bits = number(&value, 0).ok_or("an action whose flags are cut short")?;
+                other(format!("{name} {bits}"));
+            }
+            _ => {}
+        }
+    }
     for attribute in &action.attributes {
         match attribute {
             TcActionAttribute::Kind(kind) => fact.kind = kind.as_str().into(),
@@ -146,6 +189,11 @@ fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
                     match option {
                         TcActionOption::Mirror(TcActionMirrorOption::Parms(parameters)) => {
                             fact.control = Some(control(parameters.generic.action));
+                            shared(
+                                parameters.generic.refcnt,
+                                parameters.generic.bindcnt,
+                                &mut fact,
+                            );
                             fact.mirred = Some(Mirred {
                                 way: way(parameters.eaction),
                                 dev: name_of(parameters.ifindex, links),
@@ -184,6 +232,11 @@ fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
         PEDIT_PARMS | PEDIT_PARMS_EX => {
             fact.control =
                 number(&value, GEN_ACTION).map(|n| control(TcActionType::from(n as i32)));
+            shared(
+                number(&value, GEN_REFCNT).unwrap_or(0) as i32,
+                number(&value, GEN_BINDCNT).unwrap_or(0) as i32,
+                fact,
+            );
             // The kernel gives the extended keys before the words, or after: keep what is there.
             let known = std::mem::take(&mut fact.edits);
             let words = value
@@ -237,6 +290,14 @@ fn other_option(nla: &impl Nla, fact: &mut Action) -> Result<(), String> {
         _ => {}
     }
     Ok(())
+}
+
+/// An action that was made for its filter has one holder, which is that filter. The counts are 0 in
+/// a request.
+fn shared(references: i32, filters: i32, fact: &mut Action) {
+    if references > 1 || filters > 1 {
+        fact.other.get_or_insert_default().push("shared".into());
+    }
 }
 
 /// A word of a `pedit` without extended keys: from the network header, set.
@@ -328,6 +389,244 @@ fn statistics(stats: &[TcStats2], fact: &mut Action) {
             _ => {}
         }
     }
+}
+
+/// The message that adds `filter` to the device with this index; its answer to a dump reads as
+/// `filter` again, but for what the kernel counts and decides. `device` gives the index of a device
+/// by its name. A reason when the filter has a part that cannot be written.
+pub(super) fn encode(
+    index: u32,
+    filter: &Filter,
+    device: impl Fn(&NetdevName) -> Option<u32>,
+) -> Result<TcMessage, String> {
+    let flower = filter
+        .flower
+        .as_ref()
+        .ok_or_else(|| format!("a {} filter cannot be written, flower alone", filter.kind))?;
+    if let Some(block) = filter.block {
+        return Err(format!(
+            "the filter is in block {block}, which others share"
+        ));
+    }
+    if let Some(key) = flower.other_keys.first() {
+        return Err(format!(
+            "the filter has the key TCA_FLOWER {key}, which cannot be written"
+        ));
+    }
+    if flower.actions.len() > MOST_ACTIONS {
+        return Err(format!(
+            "the filter has {} actions, {MOST_ACTIONS} at most can be written",
+            flower.actions.len()
+        ));
+    }
+    let edits: usize = flower.actions.iter().map(|a| a.edits.len()).sum();
+    if edits > MOST_EDITS {
+        return Err(format!(
+            "the filter writes {edits} words, {MOST_EDITS} at most can be written"
+        ));
+    }
+    let mut options = Vec::new();
+    let mut key = |what,
+                   mac: Option<Mac>,
+                   mask: Option<Mac>,
+                   of: fn([u8; 6], [u8; 6]) -> [Key; 2]| {
+        match (mac, mask) {
+            (Some(mac), mask) => options.extend(of(mac.0, mask.map_or([0xff; 6], |mask| mask.0))),
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(format!(
+                    "the filter has a mask of the {what} MAC and no MAC"
+                ));
+            }
+        }
+        Ok(())
+    };
+    key(
+        "source",
+        flower.src_mac,
+        flower.src_mac_mask,
+        |mac, mask| [Key::EthSrc(mac), Key::EthSrcMask(mask)],
+    )?;
+    key(
+        "destination",
+        flower.dst_mac,
+        flower.dst_mac_mask,
+        |mac, mask| [Key::EthDst(mac), Key::EthDstMask(mask)],
+    )?;
+    let mut actions = Vec::new();
+    for (position, action) in (1..).zip(&flower.actions) {
+        let mut message = TcAction::default();
+        message.tab = position;
+        message.attributes = vec![
+            TcActionAttribute::Kind(action.kind.as_str().to_owned()),
+            TcActionAttribute::Options(action_options(action, &device)?),
+        ];
+        actions.push(message);
+    }
+    if !actions.is_empty() {
+        options.push(Key::Actions(actions));
+    }
+    let flag = |on, bit| if on { bit } else { 0 };
+    options.push(Key::Flags(
+        flag(flower.skip_hw, SKIP_HW) | flag(flower.skip_sw, SKIP_SW),
+    ));
+    options.extend(
+        flower
+            .eth_type
+            .map(|EtherType(number)| Key::EthType(number)),
+    );
+
+    let mut message = address(index, filter);
+    message.attributes.push(TcAttribute::Options(
+        options.into_iter().map(TcOption::Flower).collect(),
+    ));
+    Ok(message)
+}
+
+/// The message that removes `filter` from the device with this index, as `tc` writes it.
+pub(super) fn encode_removal(index: u32, filter: &Filter) -> TcMessage {
+    let mut message = address(index, filter);
+    if filter.kind.as_str() == "flower" {
+        let options = [Key::Flags(0), Key::EthType(filter.protocol.0)];
+        message.attributes.push(TcAttribute::Options(
+            options.into_iter().map(TcOption::Flower).collect(),
+        ));
+    }
+    message
+}
+
+/// What names a filter: device, side, preference, protocol, handle, chain, classifier.
+fn address(index: u32, filter: &Filter) -> TcMessage {
+    let mut message = selection(index, filter.side, filter.pref);
+    message.header.handle = filter.handle.into();
+    message.header.info |= u32::from(filter.protocol.0.to_be());
+    if filter.chain != 0 {
+        message.attributes.push(TcAttribute::Chain(filter.chain));
+    }
+    message
+        .attributes
+        .push(TcAttribute::Kind(filter.kind.as_str().to_owned()));
+    message
+}
+
+/// What names the filters on one side of a device; those of one preference, unless it is 0.
+pub(super) fn selection(index: u32, side: Side, pref: u16) -> TcMessage {
+    let mut message = TcMessage::default();
+    // Indices are positive and below 2^31 (`dev_new_index`, net/core/dev.c).
+    message.header.index = index as i32;
+    message.header.parent = TcHandle {
+        major: 0xffff,
+        minor: match side {
+            Side::Ingress => TcHandle::MIN_INGRESS,
+            Side::Egress => TcHandle::MIN_EGRESS,
+        },
+    };
+    message.header.info = u32::from(pref) << 16;
+    message
+}
+
+fn action_options(
+    action: &Action,
+    device: &impl Fn(&NetdevName) -> Option<u32>,
+) -> Result<Vec<TcActionOption>, String> {
+    let kind = action.kind.as_str();
+    let cannot = |what: &str| format!("a {kind} action {what}, which cannot be written");
+    if let Some(other) = action.other.as_ref().and_then(|all| all.first()) {
+        return Err(cannot(&format!("with {other}")));
+    }
+    let control = action
+        .control
+        .as_ref()
+        .and_then(control_number)
+        .ok_or_else(|| cannot("without a control word"))?;
+    match (kind, &action.mirred) {
+        ("pedit", None) => pedit(action, control),
+        ("mirred", Some(mirred)) if action.edits.is_empty() => {
+            let dev = mirred
+                .dev
+                .as_ref()
+                .ok_or_else(|| cannot("to a device that is gone"))?;
+            let mut parameters = TcMirror::default();
+            parameters.generic = TcActionGeneric::default();
+            parameters.generic.action = TcActionType::from(control);
+            parameters.eaction = (1..=4)
+                .map(TcMirrorActionType::from)
+                .find(|number| way(*number) == mirred.way)
+                .ok_or_else(|| cannot(&format!("of the way {}", mirred.way)))?;
+            parameters.ifindex =
+                device(dev).ok_or_else(|| format!("the network device {dev} is not there"))?;
+            Ok(vec![TcActionOption::Mirror(TcActionMirrorOption::Parms(
+                parameters,
+            ))])
+        }
+        ("pedit" | "mirred", _) => Err(cannot("with parts of another kind")),
+        _ => Err(format!(
+            "a {kind} action cannot be written, pedit and mirred alone"
+        )),
+    }
+}
+
+/// The options of a `pedit` of the extended kind.
+fn pedit(action: &Action, control: i32) -> Result<Vec<TcActionOption>, String> {
+    // struct tc_pedit_sel: tc_gen (index, capab, action, refcnt, bindcnt), nkeys, flags, padding.
+    let mut words = Vec::new();
+    for number in [0, 0, control, 0, 0] {
+        words.extend(number.to_ne_bytes());
+    }
+    let count = u8::try_from(action.edits.len()).map_err(|_| "too many words".to_owned())?;
+    words.extend([count, 0, 0, 0]);
+    let mut keys = Writer::default();
+    for edit in &action.edits {
+        let cannot = |what: String| format!("a pedit action that {what}, which cannot be written");
+        if edit.moving {
+            return Err(cannot("takes its offset from the packet".into()));
+        }
+        // The network header is what a pedit that is not of the extended kind has, too.
+        let from = (1..=5)
+            .find(|number| header(Some(*number)) == edit.header)
+            .ok_or_else(|| cannot(format!("counts from the header {}", edit.header)))?;
+        let command = match edit.command.as_str() {
+            "set" => 0u16,
+            "add" => 1,
+            other => return Err(cannot(format!("does {other}"))),
+        };
+        let bytes = |text: &Text| {
+            unhex(text).ok_or_else(|| cannot(format!("has {text} in place of eight hex digits")))
+        };
+        // struct tc_pedit_key: mask, val, off, at, offmask, shift.
+        words.extend(bytes(&edit.keep)?);
+        words.extend(bytes(&edit.value)?);
+        for number in [edit.offset, 0, 0, 0] {
+            words.extend(number.to_ne_bytes());
+        }
+        keys.nest(PEDIT_KEY_EX, |key| {
+            key.put(PEDIT_KEY_EX_HTYPE, &from.to_ne_bytes());
+            key.put(PEDIT_KEY_EX_CMD, &command.to_ne_bytes());
+        });
+    }
+    Ok(vec![
+        TcActionOption::Other(DefaultNla::new(PEDIT_PARMS_EX, words)),
+        TcActionOption::Other(DefaultNla::new(
+            PEDIT_KEYS_EX | NLA_F_NESTED,
+            keys.bytes().to_vec(),
+        )),
+    ])
+}
+
+/// The number for a control word: the reverse of [`control`].
+fn control_number(word: &Text) -> Option<i32> {
+    (-1..=8)
+        .find(|number| control(TcActionType::from(*number)) == *word)
+        .or_else(|| word.as_str().parse().ok())
+}
+
+/// The four bytes of eight hex digits: the reverse of [`hex`].
+fn unhex(text: &Text) -> Option<[u8; 4]> {
+    let text = text.as_str();
+    if text.len() != 8 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    u32::from_str_radix(text, 16).ok().map(u32::to_be_bytes)
 }
 
 #[cfg(test)]

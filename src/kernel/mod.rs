@@ -5,7 +5,8 @@
 //! | `netlink.rs` | the transport of all three families: socket, framing, extended acks |
 //! | `attr.rs` | netlink attributes as bytes: reader and writer |
 //! | `route.rs` | rtnetlink: links, addresses, routes, neighbours, qdiscs, filters, DCB |
-//! | `filter.rs` | a tc filter from its message: flower keys, pedit, mirred, statistics |
+//! | `filter.rs` | a tc filter from its message and back: flower keys, pedit, mirred, statistics |
+//! | `change.rs` | every change that the mesh makes: routes, filters, clsact, neighbours |
 //! | `generic.rs` | generic netlink: family numbers and messages |
 //! | `ethtool.rs` | the ethtool family: features |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
@@ -17,6 +18,7 @@
 //! gives leaves this module as a name, an address or a [`crate::facts::Text`].
 
 pub mod attr;
+pub mod change;
 pub mod devlink;
 pub mod ethtool;
 pub mod filter;

@@ -24,6 +24,11 @@ const NLMSG_OVERRUN: u16 = 4;
 /// Flags of requests and answers (`linux/netlink.h`).
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
+/// Flags of requests that change something: replace what is there, refuse when something is there,
+/// make it when nothing is (`linux/netlink.h`).
+pub(super) const NLM_F_REPLACE: u16 = 0x100;
+pub(super) const NLM_F_EXCL: u16 = 0x200;
+pub(super) const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
 const NLM_F_CAPPED: u16 = 0x100;
@@ -119,6 +124,9 @@ pub enum Error {
     /// The kernel's answer is not what the protocol says.
     #[error("the kernel's answer cannot be read: {0}")]
     Malformed(String),
+    /// What was asked for is more than this program can put into a message.
+    #[error("{0}")]
+    Unwritable(String),
     /// Something changed during every attempt of a dump.
     #[error("the kernel's tables changed during each of {DUMP_ATTEMPTS} attempts to read them")]
     Interrupted,

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable, Nla};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
@@ -25,6 +25,10 @@ use crate::names::{Cidr, Mac, NetdevName, Text};
 
 /// `RT_TABLE_LOCAL` (`linux/rtnetlink.h`): the kernel's own addresses, one row for each.
 const TABLE_LOCAL: u32 = 255;
+
+/// `TCA_INGRESS_BLOCK`, `TCA_EGRESS_BLOCK` (`linux/rtnetlink.h`).
+const TCA_INGRESS_BLOCK: u16 = 13;
+const TCA_EGRESS_BLOCK: u16 = 14;
 
 /// DCB (`linux/rtnetlink.h`, `linux/dcbnl.h`): message, command, attributes, and the selector of
 /// application entries that map DSCP to priority (IEEE 802.1Q-2018, table D-9).
@@ -91,7 +95,7 @@ impl<T> Listing<T> {
 }
 
 /// A socket for rtnetlink.
-pub struct Rtnetlink(Socket);
+pub struct Rtnetlink(pub(super) Socket);
 
 impl Rtnetlink {
     /// Opens it in the calling thread's network namespace.
@@ -169,17 +173,18 @@ impl Rtnetlink {
         side: Side,
         links: &[Link],
     ) -> Result<Listing<Filter>, Error> {
-        let minor = match side {
-            Side::Ingress => TcHandle::MIN_INGRESS,
-            Side::Egress => TcHandle::MIN_EGRESS,
-        };
-        let mut request = TcMessage::default();
-        // Indices are positive and below 2^31 (`dev_new_index`, net/core/dev.c).
-        request.header.index = index as i32;
-        request.header.parent = TcHandle {
-            major: 0xffff,
-            minor,
-        };
+        self.filters_at(index, side, 0, links)
+    }
+
+    /// The filters at one preference (all of them for 0): the kernel passes the others over.
+    pub fn filters_at(
+        &mut self,
+        index: u32,
+        side: Side,
+        pref: u16,
+        links: &[Link],
+    ) -> Result<Listing<Filter>, Error> {
+        let request = filter::selection(index, side, pref);
         let messages = self.dump(&RouteNetlinkMessage::GetTrafficFilter(request))?;
         Ok(Listing::of(&messages, |message| match message {
             RouteNetlinkMessage::NewTrafficFilter(message) => {
@@ -301,7 +306,7 @@ pub(super) fn name_of(index: u32, links: &[Link]) -> Option<NetdevName> {
         .map(|link| link.name.clone())
 }
 
-fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> {
+pub(super) fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> {
     let header = &message.header;
     let mut route = Route {
         destination: Cidr {
@@ -319,6 +324,7 @@ fn routes(message: &RouteMessage, links: &[Link]) -> Result<Vec<Route>, String> 
         metric: 0,
         multipath: false,
         flags: route_flags(header.flags.bits()),
+        other: None,
     };
     let mut hops = None;
     for attribute in &message.attributes {
@@ -361,6 +367,11 @@ fn next_hop(route: &mut Route, attribute: &RouteAttribute, links: &[Link]) -> Re
         RouteAttribute::Gateway(address) => route.gateway = ip(address),
         RouteAttribute::Via(RouteVia::Inet(address)) => route.gateway = Some(IpAddr::V4(*address)),
         RouteAttribute::Via(RouteVia::Inet6(address)) => route.gateway = Some(IpAddr::V6(*address)),
+        RouteAttribute::Metrics(_) => other(route, "metrics"),
+        RouteAttribute::Realm(_) => other(route, "realm"),
+        RouteAttribute::Encap(_) | RouteAttribute::EncapType(_) => other(route, "encap"),
+        RouteAttribute::TtlPropagate(_) => other(route, "ttl_propagate"),
+        RouteAttribute::NhId(number) => other(route, &format!("nexthop {number}")),
         RouteAttribute::Oif(index) => {
             let name = name_of(*index, links).ok_or_else(|| {
                 format!(
@@ -375,6 +386,13 @@ fn next_hop(route: &mut Route, attribute: &RouteAttribute, links: &[Link]) -> Re
     Ok(())
 }
 
+fn other(route: &mut Route, word: &str) {
+    let all = route.other.get_or_insert_default();
+    if !all.iter().any(|known| known.as_str() == word) {
+        all.push(word.into());
+    }
+}
+
 fn ip(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
@@ -384,7 +402,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 /// The words of `ip route`.
-fn route_kind(kind: RouteType) -> Text {
+pub(super) fn route_kind(kind: RouteType) -> Text {
     match kind {
         RouteType::Unicast => "unicast".into(),
         RouteType::Local => "local".into(),
@@ -401,7 +419,7 @@ fn route_kind(kind: RouteType) -> Text {
 }
 
 /// The words of `ip route`.
-fn route_scope(scope: RouteScope) -> Text {
+pub(super) fn route_scope(scope: RouteScope) -> Text {
     match scope {
         RouteScope::Universe => "global".into(),
         RouteScope::Site => "site".into(),
@@ -484,6 +502,29 @@ fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
         TcHandle { major, minor } => format!("{major:x}:{minor:x}"),
     };
     let handle = format!("{:x}:", message.header.handle.major);
+    let blocks: Vec<Text> = message
+        .attributes
+        .iter()
+        .filter_map(|attribute| {
+            let TcAttribute::Other(nla) = attribute else {
+                return None;
+            };
+            let name = match nla.kind() {
+                TCA_INGRESS_BLOCK => "ingress_block",
+                TCA_EGRESS_BLOCK => "egress_block",
+                _ => return None,
+            };
+            let mut number = [0; 4];
+            if nla.value_len() == number.len() {
+                nla.emit_value(&mut number);
+            }
+            Some(
+                format!("{name} {}", u32::from_ne_bytes(number))
+                    .as_str()
+                    .into(),
+            )
+        })
+        .collect();
     // Indices are positive (see `filters`).
     (
         message.header.index as u32,
@@ -491,6 +532,7 @@ fn qdisc(message: &TcMessage) -> (u32, Qdisc) {
             kind,
             handle: handle.as_str().into(),
             parent: parent.as_str().into(),
+            other: (!blocks.is_empty()).then_some(blocks),
         },
     )
 }
