@@ -144,13 +144,18 @@ impl Devlink {
     /// All parameters of one device, out of those of all devices. Asked for one parameter by name,
     /// the kernel says `EINVAL` when the driver has none of that name, and for other reasons too.
     pub fn params(&mut self, handle: &Handle) -> Result<Vec<Param>, Error> {
+        let all = self.all_params()?;
+        let its = all.into_iter().filter(|(of, _)| of == handle);
+        Ok(its.map(|(_, param)| param).collect())
+    }
+
+    /// All parameters of all devices, each with its device.
+    pub fn all_params(&mut self) -> Result<Vec<(Handle, Param)>, Error> {
         let messages = self.0.dump(CMD_PARAM_GET, &Writer::default())?;
         let mut params = Vec::new();
         for message in &messages {
             let attrs = message.attrs()?;
-            if of(&attrs, handle)? {
-                params.push(param(&attrs)?);
-            }
+            params.push((of(&attrs)?, param(&attrs)?));
         }
         Ok(params)
     }
@@ -179,9 +184,13 @@ impl Devlink {
     }
 }
 
-fn of(attrs: &Attrs, handle: &Handle) -> Result<bool, Malformed> {
-    Ok(attrs.need(ATTR_BUS_NAME)?.text() == handle.bus.as_str()
-        && attrs.need(ATTR_DEV_NAME)?.text() == handle.device.as_str())
+/// The device that a message is about.
+fn of(attrs: &Attrs) -> Result<Handle, Malformed> {
+    let text = |kind| attrs.need(kind).map(|attr| attr.text().as_str().into());
+    Ok(Handle {
+        bus: text(ATTR_BUS_NAME)?,
+        device: text(ATTR_DEV_NAME)?,
+    })
 }
 
 fn param(attrs: &Attrs) -> Result<Param, Malformed> {
@@ -274,7 +283,7 @@ mod tests {
         let of_device = |device: &str| -> Vec<Param> {
             let attrs = all.iter().map(|message| message.attrs().unwrap());
             attrs
-                .filter(|attrs| of(attrs, &handle(device)).unwrap())
+                .filter(|attrs| of(attrs).unwrap() == handle(device))
                 .map(|attrs| param(&attrs).unwrap())
                 .collect()
         };
@@ -341,7 +350,7 @@ mod tests {
                 };
                 let Ok(attrs) = message.attrs() else { continue };
                 let _ = (
-                    of(&attrs, &handle("0000:01:00.0")),
+                    of(&attrs),
                     param(&attrs),
                     reloads(&attrs),
                 );

@@ -9,6 +9,7 @@ const RDMA_NL_NLDEV: u16 = 5;
 const CMD_GET: u16 = 1;
 const CMD_PORT_GET: u16 = 5;
 const CMD_RES_QP_GET: u16 = 10;
+const CMD_RES_CTX_GET: u16 = 22;
 const ATTR_DEV_INDEX: u16 = 1;
 const ATTR_DEV_NAME: u16 = 2;
 const ATTR_PORT_INDEX: u16 = 3;
@@ -24,6 +25,8 @@ const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 const ATTR_RES_PID: u16 = 28;
 const ATTR_RES_KERN_NAME: u16 = 29;
+const ATTR_RES_CTX: u16 = 87;
+const ATTR_RES_CTX_ENTRY: u16 = 88;
 const ATTR_NDEV_INDEX: u16 = 50;
 const ATTR_NDEV_NAME: u16 = 51;
 
@@ -127,6 +130,28 @@ impl Nldev {
         }
         Ok(all)
     }
+
+    /// The processes that have a device open (a user context on it), as the device is now: those of
+    /// before a re-initialisation of its driver are gone. A process of another PID namespace is not
+    /// among them.
+    pub fn openers(&mut self, device: u32) -> Result<Vec<u32>, Error> {
+        let mut all = Vec::new();
+        for message in self.dump(CMD_RES_CTX_GET, Some(device))? {
+            all.extend(openers(&message.payload)?);
+        }
+        Ok(all)
+    }
+}
+
+fn openers(payload: &[u8]) -> Result<Vec<u32>, Malformed> {
+    let attrs = Attrs::parse(payload)?;
+    let mut pids = Vec::new();
+    for entry in attrs.nested(ATTR_RES_CTX)?.all(ATTR_RES_CTX_ENTRY) {
+        if let Some(pid) = entry.nested()?.get(ATTR_RES_PID) {
+            pids.push(pid.u32()?);
+        }
+    }
+    Ok(pids)
 }
 
 fn device(payload: &[u8]) -> Result<Device, Error> {

@@ -64,9 +64,22 @@ fn read(path: &Path, most: u64) -> Result<Vec<u8>, Unread> {
     Ok(bytes)
 }
 
-/// The bytes of a file of one value.
+/// The bytes of a file of one value: of one read, because the kernel gives such a file as a whole.
 pub fn bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, Unread> {
-    read(path.as_ref(), PAGE)
+    let path = path.as_ref();
+    let mut bytes = vec![0; PAGE as usize + 1];
+    let mut file = fs::File::open(path).map_err(|e| Unread::io(path, e))?;
+    let length = loop {
+        match file.read(&mut bytes) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => break other.map_err(|e| Unread::io(path, e))?,
+        }
+    };
+    if length as u64 > PAGE {
+        return Err(Unread::other(path, format!("longer than {PAGE} bytes")));
+    }
+    bytes.truncate(length);
+    Ok(bytes)
 }
 
 /// The text of a table, with bytes that are not UTF-8 replaced.

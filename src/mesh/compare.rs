@@ -138,15 +138,24 @@ fn clsact_state(port: &PortNow) -> State {
     let at_place = |qdisc: &&Qdisc| qdisc.parent.as_str() == CLSACT_PARENT;
     match qdiscs.iter().find(at_place) {
         None => State::Absent,
-        Some(qdisc) if qdisc.kind.as_str() == "clsact" => State::Right,
+        Some(qdisc) if qdisc.kind.as_str() == "clsact" && qdisc.other.is_none() => State::Right,
         Some(qdisc) => State::InTheWay {
-            what: vec![format!("qdisc {} {}", qdisc.kind, qdisc.handle)],
+            what: vec![qdisc_text(qdisc)],
             advice: format!(
                 "both cannot be there; whoever made it can use clsact in its place, else tc qdisc del dev {} {}",
                 port.netdev, qdisc.kind
             ),
         },
     }
+}
+
+/// A discipline in the words of `tc`.
+fn qdisc_text(qdisc: &Qdisc) -> String {
+    let other = qdisc.other.iter().flatten();
+    let words: Vec<&str> = other.map(Text::as_str).collect();
+    format!("qdisc {} {} {}", qdisc.kind, qdisc.handle, words.join(" "))
+        .trim_end()
+        .to_owned()
 }
 
 /// The rule without what the kernel and the driver say of it: counters, ages, hardware state.
@@ -341,4 +350,61 @@ fn may_take_over(found: &Route, wanted: &Route) -> bool {
         ..found.clone()
     };
     same_place && (found.protocol == ROUTE_PROTOCOL || but_protocol == *wanted)
+}
+
+/// How an object that was just made reads back, when it is not right.
+pub fn reads_back(row: &Row) -> String {
+    format!("{} was made and is not right: {}", row.object, row.state)
+}
+
+/// What is said of an object in this state, in a few words.
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            State::Right => f.write_str("right"),
+            State::Absent => f.write_str("absent"),
+            State::Stale(Stale::Rule(rule)) => write!(f, "{}", rule_text(rule)),
+            State::Stale(Stale::Route(route)) => write!(f, "{}", route_text(route)),
+            State::Stale(Stale::Marker) => {
+                f.write_str("running, without the device as it is now: its rule is gone")
+            }
+            State::Changing(word) => write!(f, "{word}"),
+            State::InTheWay { what, .. } => write!(f, "in the way and not ours: {}", what.join("; ")),
+            State::NoPort => f.write_str("the port is not there"),
+            State::NotObserved(why) => write!(f, "not observed: {why}"),
+        }
+    }
+}
+
+/// What differs between two looks at the host, of the objects that `wanted` names and the `clsact`
+/// records: one line each. Counters and ages are no difference.
+pub fn differences(wanted: &Wanted, before: &Present, now: &Present) -> Vec<String> {
+    let rows = |present: &Present| -> Vec<Row> {
+        let mut rows = compare(wanted, present);
+        for row in &mut rows {
+            if let State::Stale(Stale::Rule(rule)) = &mut row.state {
+                *rule = content(rule);
+            }
+        }
+        rows
+    };
+    let mut lines: Vec<String> = rows(before)
+        .iter()
+        .zip(rows(now))
+        // One that systemd was bringing up by itself may have arrived.
+        .filter(|(before, now)| **before != *now && !matches!(before.state, State::Changing(_)))
+        .map(|(before, now)| format!("{}: was {}, is {}", before.object, before.state, now.state))
+        .collect();
+    if before.recorded_clsacts != now.recorded_clsacts {
+        let names = |ports: &std::collections::BTreeSet<NetdevName>| {
+            let names: Vec<&str> = ports.iter().map(NetdevName::as_str).collect();
+            if names.is_empty() { "none".into() } else { names.join(", ") }
+        };
+        lines.push(format!(
+            "records of clsact: was {}, is {}",
+            names(&before.recorded_clsacts),
+            names(&now.recorded_clsacts)
+        ));
+    }
+    lines
 }

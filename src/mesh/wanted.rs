@@ -69,6 +69,7 @@ fn rule(row: &RuleRow) -> Filter {
         chain: 0,
         handle: row.handle,
         kind: "flower".into(),
+        block: None,
         flower: Some(Flower {
             eth_type: Some(row.protocol),
             src_mac: Some(row.src_mac),
@@ -110,6 +111,7 @@ fn action(kind: &str) -> Action {
         control: None,
         edits: Vec::new(),
         mirred: None,
+        other: None,
         bytes: None,
         packets: None,
         hw_bytes: None,
@@ -169,6 +171,7 @@ fn route(row: &RouteRow) -> Route {
         metric: 0,
         multipath: false,
         flags: Vec::new(),
+        other: None,
     }
 }
 

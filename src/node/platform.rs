@@ -1,0 +1,292 @@
+//! Changes carried out on this host: by netlink, and markers by systemd.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::facts::{Filter, Side};
+use crate::kernel::change::Existing;
+use crate::kernel::netlink;
+use crate::kernel::route::{Link, Rtnetlink};
+use crate::kernel::systemd::marker_unit;
+use crate::mesh::apply::{Failure, Platform, Step};
+use crate::mesh::change::Change;
+use crate::mesh::compare::{State as ObjectState, compare, differences, reads_back, same_keys};
+use crate::mesh::present::Present;
+use crate::mesh::wanted::Wanted;
+use crate::names::{HostName, NetdevName, RdmaName};
+use crate::node::read::{Sources, Subject};
+use crate::node::state::State;
+
+/// How long a marker's unit may take to start or stop: twice what its unit file allows.
+const UNIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// This host, being changed.
+pub struct Node<'a> {
+    /// The kernel and systemd.
+    pub sources: Sources,
+    /// What this run asks about.
+    pub subject: Subject,
+    /// What this program remembers.
+    pub state: &'a State,
+    /// What the plan calls this host.
+    pub host: HostName,
+    /// SHA-256 of the plan that is applied.
+    pub plan_sha256: String,
+    /// What the host is to have.
+    pub wanted: Wanted,
+    /// What it had before the first change.
+    pub before: Present,
+    /// Set by a signal.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Node<'_> {
+    /// What the host has now.
+    pub fn read(&mut self) -> Result<Present, String> {
+        let recorded = self.state.recorded_clsacts().map_err(|e| e.to_string())?;
+        Ok(self.sources.read(&self.subject, recorded))
+    }
+
+    fn route(&mut self) -> Result<(&mut Rtnetlink, &[Link]), Failure> {
+        match &mut self.sources.route {
+            Ok(route) => Ok((route, &self.sources.links)),
+            Err(error) => Err(Failure::clean(error.to_string())),
+        }
+    }
+
+    fn index(&self, dev: &NetdevName) -> Result<u32, Failure> {
+        let mut links = self.sources.links.iter();
+        links
+            .find(|link| link.name == *dev)
+            .map(|link| link.index)
+            .ok_or_else(|| Failure::clean(format!("there is no network device {dev}")))
+    }
+
+    /// One request to the kernel about what is on a port.
+    fn on_port(
+        &mut self,
+        change: &Change,
+        dev: &NetdevName,
+        request: impl FnOnce(&mut Rtnetlink, u32, &[Link]) -> Result<Option<String>, netlink::Error>,
+    ) -> Result<Option<String>, Failure> {
+        let index = self.index(dev)?;
+        let (route, links) = self.route()?;
+        request(route, index, links).map_err(|error| failure(change, &error))
+    }
+
+    fn add_clsact(&mut self, change: &Change, dev: &NetdevName) -> Result<Option<String>, Failure> {
+        // The record first: a clsact without one would stay for ever.
+        self.state
+            .record_clsact(dev)
+            .map_err(|e| Failure::clean(e.to_string()))?;
+        let result = self.on_port(change, dev, |route, index, _| route.add_clsact(index));
+        if result.as_ref().is_err_and(|failure| !failure.half_done) {
+            // Not made by us: without the record it is not taken for ours.
+            self.state.forget_clsact(dev).map_err(|e| Failure {
+                half_done: true,
+                ..Failure::clean(e.to_string())
+            })?;
+        }
+        result
+    }
+
+    fn remove_clsact(&mut self, change: &Change, dev: &NetdevName) -> Result<Option<String>, Failure> {
+        for side in [Side::Ingress, Side::Egress] {
+            let mut count = 0;
+            self.on_port(change, dev, |route, index, links| {
+                let listing = route.filters(index, side, links)?;
+                count = listing.rows.len() + listing.left_out.len();
+                Ok(None)
+            })?;
+            if count > 0 {
+                return Err(Failure::clean(format!(
+                    "{count} filters are at its {side} now, so it stays"
+                )));
+            }
+        }
+        let removed = self.on_port(change, dev, |route, index, _| route.delete_clsact(index));
+        match removed {
+            Err(failure) if !failure.already => return Err(failure),
+            _ => {}
+        }
+        self.state.forget_clsact(dev).map_err(|e| Failure {
+            half_done: true,
+            ..Failure::clean(e.to_string())
+        })?;
+        removed
+    }
+
+    fn replace_rule(
+        &mut self,
+        change: &Change,
+        dev: &NetdevName,
+        old: &Filter,
+        new: &Filter,
+    ) -> Result<Option<String>, Failure> {
+        let mut gap = "the old rule looks at other bits, so it was removed first, with a gap between";
+        if same_keys(old, new) {
+            let index = self.index(dev)?;
+            let (route, links) = self.route()?;
+            match route.add_filter(index, new, Existing::Replace, links) {
+                Ok(said) => return Ok(said),
+                // A driver may refuse a second rule with the same match until the first is gone.
+                Err(error) if error.errno() == Some(libc::EEXIST) => {
+                    gap = "the driver takes no second rule with the same match, so the old one was removed first, with a gap between";
+                }
+                Err(error) => return Err(failure(change, &error)),
+            }
+        }
+        self.on_port(change, dev, |route, index, _| {
+            route.delete_filter(index, old)
+        })?;
+        let added = self.on_port(change, dev, |route, index, links| {
+            route.add_filter(index, new, Existing::Refuse, links)
+        });
+        match added {
+            Ok(said) => Ok(Some(said.map_or(gap.to_owned(), |said| format!("{gap}; {said}")))),
+            Err(failure) => Err(Failure {
+                half_done: true,
+                ..failure
+            }),
+        }
+    }
+
+    fn unit(
+        &mut self,
+        device: &RdmaName,
+        act: impl FnOnce(&mut crate::kernel::systemd::Systemd, &str, Instant) -> Result<(), crate::kernel::systemd::Error>,
+    ) -> Result<Option<String>, Failure> {
+        let unit = marker_unit(device);
+        match &mut self.sources.systemd {
+            Ok(systemd) => match act(systemd, &unit, Instant::now() + UNIT_LIMIT) {
+                Ok(()) => Ok(None),
+                // A unit that failed may be on its way to another try.
+                Err(error) => Err(Failure {
+                    half_done: true,
+                    ..Failure::clean(format!("{unit}: {error}"))
+                }),
+            },
+            Err(error) => Err(Failure::clean(error.to_string())),
+        }
+    }
+}
+
+/// Why the kernel did not make a change.
+fn failure(change: &Change, error: &netlink::Error) -> Failure {
+    let errno = error.errno();
+    let removes = matches!(
+        change,
+        Change::RemoveClsact { .. }
+            | Change::RemoveRule { .. }
+            | Change::RemoveNeighbour { .. }
+            | Change::RemoveRoute { .. }
+    );
+    // EINVAL is what the deletion of a discipline that is not there gives, and ENODEV what goes with a
+    // device.
+    let absent = [libc::ENOENT, libc::ESRCH, libc::ENODEV];
+    let already = removes
+        && (errno.is_some_and(|errno| absent.contains(&errno))
+            || errno == Some(libc::EINVAL) && matches!(change, Change::RemoveClsact { .. }));
+    Failure {
+        why: error.to_string(),
+        // Without an answer it is not known what the kernel did.
+        half_done: errno.is_none() && !matches!(error, netlink::Error::Unwritable(_)),
+        already,
+    }
+}
+
+impl Platform for Node<'_> {
+    fn journal(&mut self, steps: &[Step]) -> Result<(), String> {
+        self.state
+            .write_journal(&self.host, &self.plan_sha256, steps)
+            .map_err(|e| e.to_string())
+    }
+
+    fn end_journal(&mut self) -> Result<(), String> {
+        self.state.remove_journal().map_err(|e| e.to_string())
+    }
+
+    fn carry_out(&mut self, change: &Change) -> Result<Option<String>, Failure> {
+        match change {
+            Change::AddClsact { dev } => self.add_clsact(change, dev),
+            Change::RemoveClsact { dev } => self.remove_clsact(change, dev),
+            Change::ForgetClsact { dev } => self
+                .state
+                .forget_clsact(dev)
+                .map(|()| None)
+                .map_err(|e| Failure::clean(e.to_string())),
+            Change::AddRule { dev, rule } => self.on_port(change, dev, |route, index, links| {
+                route.add_filter(index, rule, Existing::Refuse, links)
+            }),
+            Change::ReplaceRule { dev, old, new } => self.replace_rule(change, dev, old, new),
+            Change::RemoveRule { dev, rule } => self.on_port(change, dev, |route, index, _| {
+                route.delete_filter(index, rule)
+            }),
+            Change::StartMarker { device } => {
+                self.unit(device, |systemd, unit, by| systemd.start(unit, by))
+            }
+            Change::RestartMarker { device } => {
+                self.unit(device, |systemd, unit, by| systemd.restart(unit, by))
+            }
+            Change::StopMarker { device } => {
+                self.unit(device, |systemd, unit, by| systemd.stop(unit, by))
+            }
+            Change::AddNeighbour { dev, neighbour } => {
+                let Some(mac) = neighbour.mac else {
+                    return Err(Failure::clean("a neighbour without a MAC"));
+                };
+                self.on_port(change, dev, |route, index, _| {
+                    route.set_neighbour(index, neighbour.address, mac)
+                })
+            }
+            Change::RemoveNeighbour { dev, neighbour } => {
+                self.on_port(change, dev, |route, index, _| {
+                    route.delete_neighbour(index, neighbour.address)
+                })
+            }
+            Change::AddRoute { route: wanted } => {
+                let (route, links) = self.route()?;
+                route
+                    .add_route(wanted, Existing::Refuse, links)
+                    .map_err(|error| failure(change, &error))
+            }
+            Change::ReplaceRoute { new, .. } => {
+                let (route, links) = self.route()?;
+                route
+                    .add_route(new, Existing::Replace, links)
+                    .map_err(|error| failure(change, &error))
+            }
+            Change::RemoveRoute { route: ours } => {
+                let (route, links) = self.route()?;
+                route
+                    .delete_route(ours, links)
+                    .map_err(|error| failure(change, &error))
+            }
+        }
+    }
+
+    fn not_as_wanted(&mut self) -> Vec<String> {
+        match self.read() {
+            Ok(present) => compare(&self.wanted, &present)
+                .iter()
+                .filter(|row| row.state != ObjectState::Right)
+                .map(reads_back)
+                .collect(),
+            Err(why) => vec![why],
+        }
+    }
+
+    fn not_as_before(&mut self) -> Vec<String> {
+        match self.read() {
+            Ok(present) => differences(&self.wanted, &self.before, &present),
+            Err(why) => vec![why],
+        }
+    }
+
+    fn interrupted(&mut self) -> Option<String> {
+        self.interrupted
+            .load(Ordering::Relaxed)
+            .then(|| "interrupted by a signal".to_owned())
+    }
+}

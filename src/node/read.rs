@@ -1,0 +1,449 @@
+//! What the host has now of everything that its share of the plan touches, by as few questions as can
+//! be: `up` asks them at every start, mostly to find that nothing is to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+
+use crate::facts::{Fact, Filter, GidEntry, QueuePair, Side};
+use crate::kernel::devlink::{Devlink, FLOW_STEERING_MODE, Handle, Mode, Param};
+use crate::kernel::ethtool::{Ethtool, HW_TC_OFFLOAD};
+use crate::kernel::netlink;
+use crate::kernel::process::Process;
+use crate::kernel::rdma::{self, Nldev, Owner};
+use crate::kernel::route::{Link, Listing, Rtnetlink};
+use crate::kernel::sysfs;
+use crate::kernel::systemd::{self, Systemd, UnitState, marker_unit};
+use crate::mesh::present::{LinkNow, MarkerNow, Open, PortNow, Present};
+use crate::names::{Gid, NetdevName, PciAddress, RdmaName, Text};
+use crate::plan::HostPlan;
+
+/// What is asked about.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subject {
+    /// The ports.
+    pub ports: Vec<SubjectPort>,
+    /// RDMA devices whose marker's unit is asked about.
+    pub markers: Vec<RdmaName>,
+    /// Preferences of rules, by port; the filters at these alone are read ...
+    pub rules: Vec<(NetdevName, u16)>,
+    /// ... but for these ports, whose filters are read on both sides.
+    pub all_filters: BTreeSet<NetdevName>,
+    /// Whether neighbours are asked about.
+    pub neighbours: bool,
+}
+
+/// A port that is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubjectPort {
+    /// Its network device.
+    pub netdev: NetdevName,
+    /// Its RDMA device.
+    pub rdma: RdmaName,
+    /// Its function, where the plan knows it.
+    pub pci: Option<PciAddress>,
+    /// The GID index of the plan.
+    pub gid_index: u8,
+}
+
+impl Subject {
+    /// Adds what a host's share of a plan touches.
+    pub fn add(&mut self, host: &HostPlan, gid_index: u8) {
+        for row in &host.ports {
+            if !self.ports.iter().any(|port| port.netdev == row.netdev) {
+                self.ports.push(SubjectPort {
+                    netdev: row.netdev.clone(),
+                    rdma: row.rdma.clone(),
+                    pci: row.pci,
+                    gid_index,
+                });
+            }
+        }
+        for row in &host.markers {
+            if !self.markers.contains(&row.device) {
+                self.markers.push(row.device.clone());
+            }
+        }
+        for row in &host.rules {
+            let rule = (row.dev.clone(), row.pref);
+            if !self.rules.contains(&rule) {
+                self.rules.push(rule);
+            }
+        }
+        self.neighbours |= !host.neighbours.is_empty();
+    }
+}
+
+/// Whom to ask. A source that cannot be opened gives its reason to every fact that it would have told.
+pub struct Sources {
+    pub(super) route: Result<Rtnetlink, netlink::Error>,
+    ethtool: Result<Ethtool, netlink::Error>,
+    devlink: Result<Devlink, netlink::Error>,
+    nldev: Result<Nldev, netlink::Error>,
+    pub(super) systemd: Result<Systemd, systemd::Error>,
+    /// The devices as they were when they were last read.
+    pub(super) links: Vec<Link>,
+}
+
+/// Asks a source. `what` names what is asked, for the reason.
+fn ask<S, T, E: Display, F: Display>(
+    source: &mut Result<S, E>,
+    what: &str,
+    question: impl FnOnce(&mut S) -> Result<T, F>,
+) -> Fact<T> {
+    match source {
+        Ok(source) => question(source).map_err(|e| format!("{what}: {e}")).into(),
+        Err(error) => Fact::because(format!("{what}: {error}")),
+    }
+}
+
+/// The rows of a listing. A row that could not be read could be the one that counts, so then none is
+/// known.
+fn whole<T>(fact: Fact<Listing<T>>) -> Fact<Vec<T>> {
+    match fact {
+        Fact::Known(listing) => match listing.left_out.first() {
+            None => Fact::Known(listing.rows),
+            Some(why) => Fact::because(why),
+        },
+        Fact::NotObserved(why) => Fact::NotObserved(why),
+    }
+}
+
+impl Sources {
+    /// Opens all of them, in the network namespace of the calling thread.
+    pub fn open() -> Sources {
+        Sources {
+            route: Rtnetlink::open(),
+            ethtool: Ethtool::open(),
+            devlink: Devlink::open(),
+            nldev: Nldev::open(),
+            systemd: Systemd::open(),
+            links: Vec::new(),
+        }
+    }
+
+    /// What is there now.
+    pub fn read(&mut self, subject: &Subject, recorded_clsacts: BTreeSet<NetdevName>) -> Present {
+        let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
+        self.links = links.known().cloned().unwrap_or_default();
+        let addresses = whole(ask(&mut self.route, "addresses", Rtnetlink::addresses));
+        let routes = whole(ask(&mut self.route, "routes", |route| {
+            route.routes(&self.links)
+        }));
+        let qdiscs = whole(ask(&mut self.route, "qdiscs", Rtnetlink::qdiscs));
+        let neighbours = if subject.neighbours {
+            whole(ask(&mut self.route, "neighbours", Rtnetlink::neighbours))
+        } else {
+            Fact::because("not asked about")
+        };
+        let params = ask(&mut self.devlink, "devlink parameters", Devlink::all_params);
+        let devices = ask(&mut self.nldev, "RDMA devices", Nldev::devices);
+        let mut ports = Vec::new();
+        for port in &subject.ports {
+            let link = links.as_ref().map(|links| {
+                let mut links = links.iter();
+                links.find(|link| link.name == port.netdev).cloned()
+            });
+            let now = match &link {
+                Fact::Known(Some(link)) => {
+                    let its = |index: u32| index == link.index;
+                    PortNow {
+                        netdev: port.netdev.clone(),
+                        link: Fact::Known(Some(link_now(link))),
+                        addresses: rows_of(&addresses, its),
+                        offload: ask(&mut self.ethtool, "ethtool features", |ethtool| {
+                            ethtool.feature(&link.name, HW_TC_OFFLOAD)
+                        })
+                        .map(|feature| feature.active),
+                        steering: steering(&params, link, port),
+                        qdiscs: rows_of(&qdiscs, its),
+                        filters: self.filters(subject, link),
+                        neighbours: rows_of(&neighbours, its),
+                        ..self.rdma(port, link, &devices)
+                    }
+                }
+                Fact::Known(None) => PortNow {
+                    link: Fact::Known(None),
+                    ..nothing(port, "no such network device")
+                },
+                Fact::NotObserved(why) => nothing(port, why),
+            };
+            ports.push(now);
+        }
+        Present {
+            ports,
+            routes,
+            markers: self.markers(subject, &devices),
+            recorded_clsacts,
+        }
+    }
+
+    /// The RDMA side of a port; the rest is not observed.
+    fn rdma(&mut self, port: &SubjectPort, link: &Link, devices: &Fact<Vec<rdma::Device>>) -> PortNow {
+        let device = devices.as_ref().map(|devices| {
+            let mut devices = devices.iter();
+            devices.find(|device| device.name == port.rdma).cloned()
+        });
+        let device = match device {
+            Fact::Known(Some(device)) => device,
+            Fact::Known(None) => {
+                return PortNow {
+                    rdma_state: Fact::Known(None),
+                    gid: Fact::Known(None),
+                    ..nothing(port, "not asked about")
+                };
+            }
+            Fact::NotObserved(why) => return nothing(port, &why),
+        };
+        let own = ask(&mut self.nldev, "RDMA ports", |nldev| nldev.ports(device.index)).map(|ports| {
+            let on_link = |p: &rdma::Port| p.netdev.as_ref().is_some_and(|(index, _)| *index == link.index);
+            ports.into_iter().find(on_link)
+        });
+        match own {
+            Fact::Known(Some(own)) => PortNow {
+                rdma_state: match own.state {
+                    Some(state) => Fact::Known(Some(state)),
+                    None => Fact::because("RDMA netlink does not give it"),
+                },
+                gid: gid(port, own.number),
+                ..nothing(port, "not asked about")
+            },
+            // The device of that name is another port's.
+            Fact::Known(None) => nothing(
+                port,
+                &format!("{} is not on {}", port.rdma, port.netdev),
+            ),
+            Fact::NotObserved(why) => nothing(port, &why),
+        }
+    }
+
+    fn filters(&mut self, subject: &Subject, link: &Link) -> Fact<Vec<Filter>> {
+        let links = &self.links;
+        let mut all = Vec::new();
+        if subject.all_filters.contains(&link.name) {
+            for side in [Side::Ingress, Side::Egress] {
+                match whole(ask(&mut self.route, "tc filters", |route| {
+                    route.filters(link.index, side, links)
+                })) {
+                    Fact::Known(filters) => all.extend(filters),
+                    unknown => return unknown,
+                }
+            }
+            return Fact::Known(all);
+        }
+        for (dev, pref) in &subject.rules {
+            if *dev != link.name {
+                continue;
+            }
+            match whole(ask(&mut self.route, "tc filters", |route| {
+                route.filters_at(link.index, Side::Ingress, *pref, links)
+            })) {
+                Fact::Known(filters) => all.extend(filters),
+                unknown => return unknown,
+            }
+        }
+        Fact::Known(all)
+    }
+
+    fn markers(
+        &mut self,
+        subject: &Subject,
+        devices: &Fact<Vec<rdma::Device>>,
+    ) -> BTreeMap<RdmaName, Fact<MarkerNow>> {
+        if subject.markers.is_empty() {
+            return BTreeMap::new();
+        }
+        let units: Vec<String> = subject.markers.iter().map(marker_unit).collect();
+        let states = ask(&mut self.systemd, "systemd", |systemd| systemd.states(&units));
+        let mut markers = BTreeMap::new();
+        for (i, (name, unit)) in subject.markers.iter().zip(&units).enumerate() {
+            let state = match &states {
+                Fact::Known(states) => states.get(i).cloned().ok_or("no answer").into(),
+                Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
+            };
+            let marker = match state {
+                Fact::Known(state) => Fact::Known(self.marker(name, unit, &state, devices)),
+                Fact::NotObserved(why) => Fact::NotObserved(why),
+            };
+            markers.insert(name.clone(), marker);
+        }
+        markers
+    }
+
+    fn marker(
+        &mut self,
+        name: &RdmaName,
+        unit: &str,
+        state: &UnitState,
+        devices: &Fact<Vec<rdma::Device>>,
+    ) -> MarkerNow {
+        let device = devices
+            .as_ref()
+            .map(|devices| devices.iter().find(|device| device.name == *name).cloned());
+        let holds_device = if state.active.as_str() != "active" {
+            Fact::Known(false)
+        } else {
+            match device {
+                Fact::Known(Some(device)) => ask(&mut self.nldev, "who has the device open", |nldev| {
+                    nldev.openers(device.index)
+                })
+                .map(|pids| {
+                    // The main process, or one that it started.
+                    pids.contains(&state.main_pid)
+                        || pids.iter().any(|pid| {
+                            Process(*pid).unit().is_ok_and(|own| own.as_deref() == Some(unit))
+                        })
+                }),
+                Fact::Known(None) => Fact::Known(false),
+                Fact::NotObserved(why) => Fact::NotObserved(why),
+            }
+        };
+        MarkerNow {
+            active: state.active.clone(),
+            sub: state.sub.clone(),
+            pid: state.main_pid,
+            holds_device,
+        }
+    }
+
+    /// The queue pairs of others on the RDMA devices of the plan: not the kernel's own that every port
+    /// has (`SMI`, `GSI`), and not this program's.
+    pub fn open_queue_pairs(&mut self, subject: &Subject) -> Fact<Vec<Open>> {
+        let devices = match ask(&mut self.nldev, "RDMA devices", Nldev::devices) {
+            Fact::Known(devices) => devices,
+            Fact::NotObserved(why) => return Fact::NotObserved(why),
+        };
+        let mut all = Vec::new();
+        for port in &subject.ports {
+            let Some(device) = devices.iter().find(|device| device.name == port.rdma) else {
+                continue;
+            };
+            let found = ask(&mut self.nldev, "queue pairs", |nldev| {
+                nldev.queue_pairs(device.index)
+            });
+            let queue_pairs: Vec<QueuePair> = match found {
+                Fact::Known(found) => found.into_iter().filter_map(of_others).collect(),
+                Fact::NotObserved(why) => return Fact::NotObserved(why),
+            };
+            if !queue_pairs.is_empty() {
+                all.push(Open {
+                    device: port.rdma.clone(),
+                    queue_pairs,
+                });
+            }
+        }
+        Fact::Known(all)
+    }
+}
+
+/// The name that the kernel shows for a process of this program.
+const OWN_COMMAND: &str = "hairpin-mesh";
+
+fn of_others(qp: rdma::Qp) -> Option<QueuePair> {
+    if matches!(qp.kind.as_str(), "SMI" | "GSI") {
+        return None;
+    }
+    let (pid, owner) = match qp.owner {
+        Owner::User(pid) => (Some(pid), Process(pid).name().into()),
+        Owner::Kernel(name) => (None, Fact::Known(name)),
+        Owner::Hidden => (None, Fact::because("a process outside this PID namespace")),
+    };
+    if owner.known().map(Text::as_str) == Some(OWN_COMMAND) {
+        return None;
+    }
+    Some(QueuePair {
+        number: qp.number,
+        remote_number: qp.remote,
+        kind: qp.kind,
+        state: qp.state,
+        pid,
+        owner,
+    })
+}
+
+fn link_now(link: &Link) -> LinkNow {
+    LinkNow {
+        index: link.index,
+        mac: link.mac,
+        mtu: link.mtu,
+        state: link.state.as_deref().unwrap_or("unknown").into(),
+    }
+}
+
+/// A port of which nothing is known, and why.
+fn nothing(port: &SubjectPort, why: &str) -> PortNow {
+    PortNow {
+        netdev: port.netdev.clone(),
+        link: Fact::because(why),
+        addresses: Fact::because(why),
+        offload: Fact::because(why),
+        steering: Fact::because(why),
+        rdma_state: Fact::because(why),
+        gid: Fact::because(why),
+        qdiscs: Fact::because(why),
+        filters: Fact::because(why),
+        neighbours: Fact::because(why),
+    }
+}
+
+/// The rows of one device.
+fn rows_of<T: Clone>(rows: &Fact<Vec<(u32, T)>>, its: impl Fn(u32) -> bool) -> Fact<Vec<T>> {
+    rows.as_ref().map(|rows| {
+        let own = rows.iter().filter(|(index, _)| its(*index));
+        own.map(|(_, row)| row.clone()).collect()
+    })
+}
+
+fn steering(params: &Fact<Vec<(Handle, Param)>>, link: &Link, port: &SubjectPort) -> Fact<Option<Text>> {
+    let handle = match (&link.parent, port.pci) {
+        (Some((bus, device)), _) => Handle {
+            bus: bus.clone(),
+            device: device.clone(),
+        },
+        (None, Some(pci)) => Handle {
+            bus: "pci".into(),
+            device: pci.to_string().as_str().into(),
+        },
+        (None, None) => return Fact::because("the function of the port is not known"),
+    };
+    params.as_ref().map(|params| {
+        let mut own = params
+            .iter()
+            .filter(|(of, param)| *of == handle && param.name == FLOW_STEERING_MODE)
+            .flat_map(|(_, param)| &param.values);
+        own.find(|(mode, _)| *mode == Mode::Runtime)
+            .and_then(|(_, value)| value.text().cloned())
+    })
+}
+
+/// The entry of the GID table at the plan's index.
+fn gid(port: &SubjectPort, number: u32) -> Fact<Option<GidEntry>> {
+    let slot = port.gid_index.to_string();
+    let number = number.to_string();
+    let file = |parts: &[&str]| {
+        let parts = [&[port.rdma.as_str(), "ports", &number], parts, &[&slot]].concat();
+        sysfs::below("/sys/class/infiniband", &parts)
+    };
+    let gid: Gid = match sysfs::value(file(&["gids"])) {
+        Ok(gid) => gid,
+        Err(error) if error.is_absent() => return Fact::Known(None),
+        Err(error) => return Fact::because(error),
+    };
+    if gid == Gid::ZERO {
+        return Fact::Known(None);
+    }
+    let kind = match sysfs::text(file(&["gid_attrs", "types"])) {
+        Ok(kind) => kind,
+        // EINVAL is the kernel's word for an empty slot: it was emptied meanwhile.
+        Err(error) if error.is_absent() || error.errno == Some(libc::EINVAL) => {
+            return Fact::Known(None);
+        }
+        Err(error) => return Fact::because(error),
+    };
+    Fact::Known(Some(GidEntry {
+        index: port.gid_index,
+        gid,
+        kind: kind.as_str().to_owned(),
+        netdev: sysfs::value(file(&["gid_attrs", "ndevs"])).ok(),
+    }))
+}
+
