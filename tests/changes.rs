@@ -10,9 +10,10 @@ mod namespace;
 use std::process::Command;
 
 use common::not_tested;
-use hairpin_mesh::facts::{Action, Filter, Neighbour, Qdisc, Route, Side};
+use hairpin_mesh::facts::{Action, Edit, Filter, Flower, Mirred, Neighbour, Qdisc, Route, Side};
 use hairpin_mesh::kernel::change::{Existing, can_write, can_write_route};
 use hairpin_mesh::kernel::netlink::Error;
+use hairpin_mesh::kernel::refusal::{Attempt, Situation, sentence, situation};
 use hairpin_mesh::kernel::route::{Link, Rtnetlink};
 use hairpin_mesh::names::Mac;
 use namespace::{in_own_namespace, run};
@@ -625,4 +626,342 @@ fn other_filters() {
         .add_filter(index, &alone, Existing::Refuse, &links);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("block is shared"), "{refused}");
+}
+
+/// The situation of a refusal, and its sentence, which has the kernel's words in it.
+fn told(attempt: Attempt, result: Result<Option<String>, Error>) -> (Situation, String) {
+    let error = result.unwrap_err();
+    let line = sentence(&attempt, &error);
+    println!("{line}");
+    assert!(line.contains(&error.to_string()), "{line}");
+    (situation(&attempt, &error), line)
+}
+
+fn a_route(dev: &str, gateway: &str, src: &str) -> Route {
+    Route {
+        destination: "10.10.1.11/32".parse().unwrap(),
+        table: 254,
+        tos: 0,
+        kind: "unicast".into(),
+        protocol: 141,
+        scope: "global".into(),
+        gateway: Some(gateway.parse().unwrap()),
+        dev: Some(dev.parse().unwrap()),
+        src: Some(src.parse().unwrap()),
+        metric: 0,
+        multipath: false,
+        flags: Vec::new(),
+        other: None,
+    }
+}
+
+#[test]
+fn refused_routes_and_neighbours_say_why() {
+    in_own_namespace("refused_routes_and_neighbours_say_why", refused_routes);
+}
+
+fn refused_routes() {
+    let mut ports = Ports::new();
+    let mut links = ports.links.clone();
+    let gone = Link {
+        index: 77,
+        name: "gone".parse().unwrap(),
+        ..links[0].clone()
+    };
+    links.push(gone);
+    let mut add = |route: &Route| {
+        told(
+            Attempt::AddRoute(route),
+            ports.route.add_route(route, Existing::Refuse, &links),
+        )
+    };
+    let (why, line) = add(&a_route("x0", "10.99.0.1", "10.10.0.10"));
+    assert_eq!(why, Situation::NotReady);
+    assert!(
+        line.contains("gateway 10.99.0.1 is in no subnet of x0"),
+        "{line}"
+    );
+    assert!(line.contains("Nexthop has invalid gateway"), "{line}");
+    let (why, line) = add(&a_route("x0", "10.10.0.11", "10.10.0.99"));
+    assert_eq!(why, Situation::NotReady);
+    assert!(
+        line.contains("source 10.10.0.99 is not an address"),
+        "{line}"
+    );
+    let (why, line) = add(&Route {
+        gateway: None,
+        scope: "link".into(),
+        ..a_route("gone", "10.10.0.11", "10.10.0.10")
+    });
+    assert_eq!(why, Situation::NoDevice);
+    assert!(line.contains("gone is not there"), "{line}");
+    run("ip route add 10.10.1.11/32 dev x0 src 10.10.0.10");
+    let (why, line) = add(&a_route("x0", "10.10.0.11", "10.10.0.10"));
+    assert_eq!(why, Situation::InTheWay);
+    assert!(
+        line.contains("ip route show table 254 10.10.1.11/32"),
+        "{line}"
+    );
+
+    let route = a_route("x0", "10.10.0.11", "10.10.0.10");
+    let (why, line) = told(
+        Attempt::DeleteRoute(&route),
+        ports.route.delete_route(&route, &links),
+    );
+    assert_eq!(why, Situation::Gone);
+    assert!(
+        line.starts_with("cannot remove the route to 10.10.1.11/32: it is not there"),
+        "{line}"
+    );
+    run("ip link set x0 down");
+    let (why, line) = told(
+        Attempt::AddRoute(&route),
+        ports.route.add_route(&route, Existing::Refuse, &links),
+    );
+    assert_eq!(why, Situation::NotReady);
+    assert!(line.contains("x0 is down"), "{line}");
+
+    let address = "10.10.0.77".parse().unwrap();
+    let (gone, x0) = ("gone".parse().unwrap(), "x0".parse().unwrap());
+    let (why, _) = told(
+        Attempt::SetNeighbour(&gone, address),
+        ports
+            .route
+            .set_neighbour(77, address, Mac([2, 0, 0, 0, 0, 7])),
+    );
+    assert_eq!(why, Situation::NoDevice);
+    let index = ports.index("x0");
+    let (why, _) = told(
+        Attempt::DeleteNeighbour(&x0, address),
+        ports.route.delete_neighbour(index, address),
+    );
+    assert_eq!(why, Situation::Gone);
+}
+
+#[test]
+fn a_refusal_for_a_want_of_permission_says_so() {
+    in_own_namespace("a_refusal_for_a_want_of_permission_says_so", not_permitted);
+}
+
+fn not_permitted() {
+    let mut ports = Ports::new();
+    let (index, x0) = (ports.index("x0"), "x0".parse().unwrap());
+    // The capability of this thread, which the kernel asks for beside that of who opened the socket.
+    caps::drop(
+        None,
+        caps::CapSet::Effective,
+        caps::Capability::CAP_NET_ADMIN,
+    )
+    .unwrap();
+    let (why, line) = told(Attempt::AddClsact(&x0), ports.route.add_clsact(index));
+    assert_eq!(why, Situation::NotPermitted);
+    assert!(
+        line.starts_with("cannot add clsact to x0: only root (CAP_NET_ADMIN)"),
+        "{line}"
+    );
+}
+
+/// The rule of [`RULE`].
+fn a_rule() -> Filter {
+    let action = |kind: &str, control: &str| Action {
+        kind: kind.into(),
+        control: Some(control.into()),
+        edits: Vec::new(),
+        mirred: None,
+        other: None,
+        bytes: None,
+        packets: None,
+        hw_bytes: None,
+        hw_packets: None,
+        installed_seconds: None,
+        idle_seconds: None,
+    };
+    let edit = |offset, keep: &str, value: &str| Edit {
+        header: "eth".into(),
+        command: "set".into(),
+        offset,
+        keep: keep.into(),
+        value: value.into(),
+        moving: false,
+    };
+    Filter {
+        side: Side::Ingress,
+        pref: 49152,
+        protocol: "0x88b5".parse().unwrap(),
+        chain: 0,
+        handle: 49152,
+        kind: "flower".into(),
+        flower: Some(Flower {
+            eth_type: Some("0x88b5".parse().unwrap()),
+            src_mac: Some("aa:bb:cc:00:00:01".parse().unwrap()),
+            src_mac_mask: None,
+            dst_mac: Some("aa:bb:cc:00:00:02".parse().unwrap()),
+            dst_mac_mask: None,
+            other_keys: Vec::new(),
+            skip_sw: false,
+            skip_hw: false,
+            in_hw: false,
+            not_in_hw: false,
+            in_hw_count: None,
+            actions: vec![
+                Action {
+                    edits: vec![edit(12, "0000ffff", "08000000")],
+                    ..action("pedit", "pipe")
+                },
+                Action {
+                    edits: vec![
+                        edit(0, "00000000", "aabbcc00"),
+                        edit(4, "0000ffff", "00030000"),
+                    ],
+                    ..action("pedit", "pipe")
+                },
+                Action {
+                    mirred: Some(Mirred {
+                        way: "egress redirect".into(),
+                        dev: Some("x1".parse().unwrap()),
+                    }),
+                    ..action("mirred", "stolen")
+                },
+            ],
+        }),
+        block: None,
+    }
+}
+
+/// On a kernel without one of the modules, which one is missing is what is said.
+#[test]
+fn a_refused_rule_says_why() {
+    in_own_namespace("a_refused_rule_says_why", refused_rules);
+}
+
+fn refused_rules() {
+    let mut ports = Ports::new();
+    let links = ports.links.clone();
+    let (index, x0) = (ports.index("x0"), "x0".parse().unwrap());
+    let rule = a_rule();
+    let deleted = told(Attempt::DeleteClsact(&x0), ports.route.delete_clsact(index));
+    assert_eq!(deleted.0, Situation::Gone);
+    if let Err(error) = ports.route.add_clsact(index) {
+        let line = sentence(&Attempt::AddClsact(&x0), &error);
+        assert!(line.contains("no module sch_ingress"), "{line}");
+        not_tested("refused rules", &line);
+        return;
+    }
+    let clsact = told(Attempt::AddClsact(&x0), ports.route.add_clsact(index));
+    assert_eq!(clsact.0, Situation::InTheWay);
+    ports.route.delete_clsact(index).unwrap();
+    let deleted = told(Attempt::DeleteClsact(&x0), ports.route.delete_clsact(index));
+    assert_eq!(deleted.0, Situation::Gone);
+    run("tc qdisc add dev x0 ingress");
+    let (why, _) = told(Attempt::AddClsact(&x0), ports.route.add_clsact(index));
+    assert_eq!(why, Situation::InTheWay);
+    let (why, line) = told(Attempt::DeleteClsact(&x0), ports.route.delete_clsact(index));
+    assert_eq!(why, Situation::InTheWay, "{line}");
+    run("tc qdisc del dev x0 ingress");
+
+    let mut add = |filter: &Filter, existing| {
+        let result = ports.route.add_filter(index, filter, existing, &links);
+        told(Attempt::AddFilter(&x0, filter), result)
+    };
+    let (why, line) = add(&rule, Existing::Refuse);
+    assert_eq!(why, Situation::NothingToStandOn);
+    assert!(line.contains("x0 has no clsact"), "{line}");
+    let deleted = told(
+        Attempt::DeleteFilter(&x0, &rule),
+        ports.route.delete_filter(index, &rule),
+    );
+    assert_eq!(deleted.0, Situation::Gone);
+
+    ports.route.add_clsact(index).unwrap();
+    if let Err(error) = ports
+        .route
+        .add_filter(index, &rule, Existing::Refuse, &links)
+    {
+        let attempt = Attempt::AddFilter(&x0, &rule);
+        let line = sentence(&attempt, &error);
+        assert_eq!(situation(&attempt, &error), Situation::NoModule, "{line}");
+        assert!(line.contains("this kernel has no module"), "{line}");
+        not_tested("refused rules beyond a missing module", &line);
+        return;
+    }
+    let mut add = |change: &dyn Fn(&mut Filter), existing| {
+        let mut filter = rule.clone();
+        change(&mut filter);
+        let result = ports.route.add_filter(index, &filter, existing, &links);
+        told(Attempt::AddFilter(&x0, &filter), result)
+    };
+    fn flower(filter: &mut Filter) -> &mut Flower {
+        filter.flower.as_mut().unwrap()
+    }
+    use Existing::*;
+    for ((why, line), situation, wanted) in [
+        (
+            add(&|_| {}, Refuse),
+            Situation::InTheWay,
+            "handle 0xc000 is there",
+        ),
+        (
+            add(&|f| f.handle = 7, Refuse),
+            Situation::InTheWay,
+            "matches the same",
+        ),
+        (
+            add(&|f| flower(f).src_mac = None, Replace),
+            Situation::InTheWay,
+            "other keys",
+        ),
+        (
+            add(&|f| f.protocol = "0x88b6".parse().unwrap(), Replace),
+            Situation::InTheWay,
+            "another protocol than 0x88b6",
+        ),
+        (
+            add(
+                &|f| {
+                    f.pref = 6;
+                    flower(f).skip_sw = true;
+                },
+                Refuse,
+            ),
+            Situation::NotOffloaded,
+            "hw-tc-offload",
+        ),
+    ] {
+        assert_eq!(why, situation, "{line}");
+        assert!(line.contains(wanted), "{line}");
+    }
+    run("tc filter add dev x0 ingress protocol 0x88b5 pref 8 u32 match u32 0 0 action pass");
+    let (why, line) = add(&|f| f.pref = 8, Refuse);
+    assert_eq!(why, Situation::InTheWay);
+    assert!(
+        line.contains("preference 8 belongs to another classifier"),
+        "{line}"
+    );
+
+    let mut remove = |change: &dyn Fn(&mut Filter)| {
+        let mut filter = rule.clone();
+        change(&mut filter);
+        let result = ports.route.delete_filter(index, &filter);
+        told(Attempt::DeleteFilter(&x0, &filter), result)
+    };
+    assert_eq!(remove(&|f| f.pref = 8).0, Situation::InTheWay);
+    assert_eq!(remove(&|f| f.pref = 9).0, Situation::Gone);
+    assert_eq!(remove(&|f| f.handle = 9).0, Situation::Gone);
+    assert_eq!(remove(&|f| f.chain = 9).0, Situation::Gone);
+
+    let mut links = links.clone();
+    for link in &mut links {
+        if link.name.as_str() == "x1" {
+            link.index = 77;
+        }
+    }
+    let result = ports
+        .route
+        .add_filter(index, &rule, Existing::Replace, &links);
+    let (why, line) = told(Attempt::AddFilter(&x0, &rule), result);
+    assert_eq!(why, Situation::NoDevice);
+    assert!(line.contains("x1, which it redirects to"), "{line}");
+    let result = ports.route.delete_filter(77, &rule);
+    let (why, _) = told(Attempt::DeleteFilter(&x0, &rule), result);
+    assert_eq!(why, Situation::NoDevice);
 }
