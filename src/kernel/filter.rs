@@ -43,6 +43,9 @@ const GEN_BINDCNT: usize = 16;
 /// `TCA_ACT_*` (`linux/pkt_cls.h`), each a `struct nla_bitfield32`: value, selector.
 const ACT_FLAGS: u16 = 7;
 const ACT_HW_STATS: u16 = 8;
+/// `TCA_ACT_FLAGS_SKIP_HW` and `TCA_ACT_FLAGS_SKIP_SW`: the kernel takes them from the filter, and
+/// refuses others than the filter's (`tcf_action_init`, net/sched/act_api.c).
+const ACT_FLAGS_OF_FILTER: u32 = 2 | 4;
 
 /// Most actions of a filter (`TCA_ACT_MAX_PRIO`, `linux/pkt_cls.h`).
 const MOST_ACTIONS: usize = 32;
@@ -174,7 +177,13 @@ fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
                 };
                 let mut value = vec![0; nla.value_len()];
                 nla.emit_value(&mut value);
-                let bits = number(&value, 0).ok_or("an action whose flags are cut short")?;
+                let mut bits = number(&value, 0).ok_or("an action whose flags are cut short")?;
+                if nla.kind() == ACT_FLAGS {
+                    bits &= !ACT_FLAGS_OF_FILTER;
+                    if bits == 0 {
+                        continue;
+                    }
+                }
                 other(format!("{name} {bits}"));
             }
             _ => {}
@@ -713,6 +722,8 @@ mod tests {
                 edit(4, "0000ffff", "00040000")
             ]
         );
+        assert!(flower.actions.iter().all(|action| action.other.is_none()));
+        assert_eq!(filter.block, None);
         let mirred = flower.actions[2].mirred.clone().unwrap();
         assert_eq!(
             (mirred.way.as_str(), mirred.dev.unwrap().as_str()),

@@ -7,6 +7,7 @@
 //! | `route.rs` | rtnetlink: links, addresses, routes, neighbours, qdiscs, filters, DCB |
 //! | `filter.rs` | a tc filter from its message and back: flower keys, pedit, mirred, statistics |
 //! | `change.rs` | every change that the mesh makes: routes, filters, clsact, neighbours |
+//! | `refusal.rs` | what a refused change means, with the kernel's words |
 //! | `generic.rs` | generic netlink: family numbers and messages |
 //! | `ethtool.rs` | the ethtool family: features |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
@@ -26,6 +27,7 @@ pub mod generic;
 pub mod netlink;
 pub mod process;
 pub mod rdma;
+pub mod refusal;
 pub mod route;
 pub mod sysfs;
 
