@@ -349,11 +349,7 @@ mod tests {
                     continue;
                 };
                 let Ok(attrs) = message.attrs() else { continue };
-                let _ = (
-                    of(&attrs),
-                    param(&attrs),
-                    reloads(&attrs),
-                );
+                let _ = (of(&attrs), param(&attrs), reloads(&attrs));
             }
         }
     }

@@ -369,7 +369,9 @@ impl std::fmt::Display for State {
                 f.write_str("running, without the device as it is now: its rule is gone")
             }
             State::Changing(word) => write!(f, "{word}"),
-            State::InTheWay { what, .. } => write!(f, "in the way and not ours: {}", what.join("; ")),
+            State::InTheWay { what, .. } => {
+                write!(f, "in the way and not ours: {}", what.join("; "))
+            }
             State::NoPort => f.write_str("the port is not there"),
             State::NotObserved(why) => write!(f, "not observed: {why}"),
         }
@@ -391,14 +393,26 @@ pub fn differences(wanted: &Wanted, before: &Present, now: &Present) -> Vec<Stri
     let mut lines: Vec<String> = rows(before)
         .iter()
         .zip(rows(now))
-        // One that systemd was bringing up by itself may have arrived.
-        .filter(|(before, now)| **before != *now && !matches!(before.state, State::Changing(_)))
+        // A marker that systemd was bringing up by itself may have arrived, and one that had lost its
+        // rule may have been restarted: nothing takes that back, and nothing has to.
+        .filter(|(before, now)| {
+            let may_differ = match before.state {
+                State::Changing(_) => true,
+                State::Stale(Stale::Marker) => now.state == State::Right,
+                _ => false,
+            };
+            **before != *now && !may_differ
+        })
         .map(|(before, now)| format!("{}: was {}, is {}", before.object, before.state, now.state))
         .collect();
     if before.recorded_clsacts != now.recorded_clsacts {
         let names = |ports: &std::collections::BTreeSet<NetdevName>| {
             let names: Vec<&str> = ports.iter().map(NetdevName::as_str).collect();
-            if names.is_empty() { "none".into() } else { names.join(", ") }
+            if names.is_empty() {
+                "none".into()
+            } else {
+                names.join(", ")
+            }
         };
         lines.push(format!(
             "records of clsact: was {}, is {}",

@@ -140,8 +140,10 @@ pub fn down(rows: &[Row], present: &Present) -> Down {
     }
     for dev in &present.recorded_clsacts {
         let removed = |filter: &Filter| {
+            let place = |f: &Filter| (f.side, f.chain, f.pref, f.protocol, f.handle);
             down.changes.iter().any(|change| {
-                matches!(change, Change::RemoveRule { dev: on, rule } if on == dev && rule == filter)
+                matches!(change, Change::RemoveRule { dev: on, rule }
+                    if on == dev && place(rule) == place(filter))
             })
         };
         match present.port(dev) {

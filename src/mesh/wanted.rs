@@ -55,6 +55,37 @@ impl Wanted {
         }
         wanted
     }
+
+    /// What of this `other` does not have too: of an earlier plan, what is left over. The `clsact`
+    /// disciplines are no part of it; they go by their record.
+    pub fn without(&self, other: &Wanted) -> Wanted {
+        fn rest<T: PartialEq + Clone>(one: &[T], other: &[T]) -> Vec<T> {
+            one.iter()
+                .filter(|it| !other.contains(it))
+                .cloned()
+                .collect()
+        }
+        // One that has the place of one of `other` is not left over: it is replaced.
+        let place = |(dev, rule): &(NetdevName, Filter)| (dev.clone(), rule.pref);
+        let rules = rest(&self.rules, &other.rules);
+        let routes = rest(&self.routes, &other.routes);
+        Wanted {
+            clsacts: Vec::new(),
+            rules: rules
+                .into_iter()
+                .filter(|rule| !other.rules.iter().any(|new| place(new) == place(rule)))
+                .collect(),
+            markers: rest(&self.markers, &other.markers),
+            neighbours: rest(&self.neighbours, &other.neighbours),
+            routes: routes
+                .into_iter()
+                .filter(|route| {
+                    let mut new = other.routes.iter();
+                    !new.any(|new| new.destination == route.destination)
+                })
+                .collect(),
+        }
+    }
 }
 
 /// A transit rule as the kernel shows it once a device has it.

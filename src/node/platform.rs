@@ -91,7 +91,11 @@ impl Node<'_> {
         result
     }
 
-    fn remove_clsact(&mut self, change: &Change, dev: &NetdevName) -> Result<Option<String>, Failure> {
+    fn remove_clsact(
+        &mut self,
+        change: &Change,
+        dev: &NetdevName,
+    ) -> Result<Option<String>, Failure> {
         for side in [Side::Ingress, Side::Egress] {
             let mut count = 0;
             self.on_port(change, dev, |route, index, links| {
@@ -124,7 +128,8 @@ impl Node<'_> {
         old: &Filter,
         new: &Filter,
     ) -> Result<Option<String>, Failure> {
-        let mut gap = "the old rule looks at other bits, so it was removed first, with a gap between";
+        let mut gap =
+            "the old rule looks at other bits, so it was removed first, with a gap between";
         if same_keys(old, new) {
             let index = self.index(dev)?;
             let (route, links) = self.route()?;
@@ -144,7 +149,9 @@ impl Node<'_> {
             route.add_filter(index, new, Existing::Refuse, links)
         });
         match added {
-            Ok(said) => Ok(Some(said.map_or(gap.to_owned(), |said| format!("{gap}; {said}")))),
+            Ok(said) => Ok(Some(
+                said.map_or(gap.to_owned(), |said| format!("{gap}; {said}")),
+            )),
             Err(failure) => Err(Failure {
                 half_done: true,
                 ..failure
@@ -155,7 +162,11 @@ impl Node<'_> {
     fn unit(
         &mut self,
         device: &RdmaName,
-        act: impl FnOnce(&mut crate::kernel::systemd::Systemd, &str, Instant) -> Result<(), crate::kernel::systemd::Error>,
+        act: impl FnOnce(
+            &mut crate::kernel::systemd::Systemd,
+            &str,
+            Instant,
+        ) -> Result<(), crate::kernel::systemd::Error>,
     ) -> Result<Option<String>, Failure> {
         let unit = marker_unit(device);
         match &mut self.sources.systemd {

@@ -178,7 +178,12 @@ impl Sources {
     }
 
     /// The RDMA side of a port; the rest is not observed.
-    fn rdma(&mut self, port: &SubjectPort, link: &Link, devices: &Fact<Vec<rdma::Device>>) -> PortNow {
+    fn rdma(
+        &mut self,
+        port: &SubjectPort,
+        link: &Link,
+        devices: &Fact<Vec<rdma::Device>>,
+    ) -> PortNow {
         let device = devices.as_ref().map(|devices| {
             let mut devices = devices.iter();
             devices.find(|device| device.name == port.rdma).cloned()
@@ -194,8 +199,15 @@ impl Sources {
             }
             Fact::NotObserved(why) => return nothing(port, &why),
         };
-        let own = ask(&mut self.nldev, "RDMA ports", |nldev| nldev.ports(device.index)).map(|ports| {
-            let on_link = |p: &rdma::Port| p.netdev.as_ref().is_some_and(|(index, _)| *index == link.index);
+        let own = ask(&mut self.nldev, "RDMA ports", |nldev| {
+            nldev.ports(device.index)
+        })
+        .map(|ports| {
+            let on_link = |p: &rdma::Port| {
+                p.netdev
+                    .as_ref()
+                    .is_some_and(|(index, _)| *index == link.index)
+            };
             ports.into_iter().find(on_link)
         });
         match own {
@@ -208,10 +220,7 @@ impl Sources {
                 ..nothing(port, "not asked about")
             },
             // The device of that name is another port's.
-            Fact::Known(None) => nothing(
-                port,
-                &format!("{} is not on {}", port.rdma, port.netdev),
-            ),
+            Fact::Known(None) => nothing(port, &format!("{} is not on {}", port.rdma, port.netdev)),
             Fact::NotObserved(why) => nothing(port, &why),
         }
     }
@@ -253,7 +262,9 @@ impl Sources {
             return BTreeMap::new();
         }
         let units: Vec<String> = subject.markers.iter().map(marker_unit).collect();
-        let states = ask(&mut self.systemd, "systemd", |systemd| systemd.states(&units));
+        let states = ask(&mut self.systemd, "systemd", |systemd| {
+            systemd.states(&units)
+        });
         let mut markers = BTreeMap::new();
         for (i, (name, unit)) in subject.markers.iter().zip(&units).enumerate() {
             let state = match &states {
@@ -283,16 +294,20 @@ impl Sources {
             Fact::Known(false)
         } else {
             match device {
-                Fact::Known(Some(device)) => ask(&mut self.nldev, "who has the device open", |nldev| {
-                    nldev.openers(device.index)
-                })
-                .map(|pids| {
-                    // The main process, or one that it started.
-                    pids.contains(&state.main_pid)
-                        || pids.iter().any(|pid| {
-                            Process(*pid).unit().is_ok_and(|own| own.as_deref() == Some(unit))
-                        })
-                }),
+                Fact::Known(Some(device)) => {
+                    ask(&mut self.nldev, "who has the device open", |nldev| {
+                        nldev.openers(device.index)
+                    })
+                    .map(|pids| {
+                        // The main process, or one that it started.
+                        pids.contains(&state.main_pid)
+                            || pids.iter().any(|pid| {
+                                Process(*pid)
+                                    .unit()
+                                    .is_ok_and(|own| own.as_deref() == Some(unit))
+                            })
+                    })
+                }
                 Fact::Known(None) => Fact::Known(false),
                 Fact::NotObserved(why) => Fact::NotObserved(why),
             }
@@ -393,7 +408,11 @@ fn rows_of<T: Clone>(rows: &Fact<Vec<(u32, T)>>, its: impl Fn(u32) -> bool) -> F
     })
 }
 
-fn steering(params: &Fact<Vec<(Handle, Param)>>, link: &Link, port: &SubjectPort) -> Fact<Option<Text>> {
+fn steering(
+    params: &Fact<Vec<(Handle, Param)>>,
+    link: &Link,
+    port: &SubjectPort,
+) -> Fact<Option<Text>> {
     let handle = match (&link.parent, port.pci) {
         (Some((bus, device)), _) => Handle {
             bus: bus.clone(),
@@ -446,4 +465,3 @@ fn gid(port: &SubjectPort, number: u32) -> Fact<Option<GidEntry>> {
         netdev: sysfs::value(file(&["gid_attrs", "ndevs"])).ok(),
     }))
 }
-

@@ -420,8 +420,7 @@ mod tests {
         assert!(state.recorded_clsacts().unwrap().is_empty());
         state.record_clsact(&port()).unwrap();
         assert!(folder.path().join("state/clsact-enp1s0f0np0").exists());
-        std::fs::write(folder.path().join("state/clsact-x y"), "")
-        .unwrap();
+        std::fs::write(folder.path().join("state/clsact-x y"), "").unwrap();
         assert_eq!(state.recorded_clsacts().unwrap(), BTreeSet::from([port()]));
         state.forget_clsact(&port()).unwrap();
         state.forget_clsact(&port()).unwrap();

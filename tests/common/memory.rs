@@ -65,7 +65,12 @@ pub fn qdisc(kind: &str, handle: &str, parent: &str) -> Qdisc {
 pub fn marker(active: &str) -> MarkerNow {
     MarkerNow {
         active: active.into(),
-        sub: if active == "active" { "running" } else { "dead" }.into(),
+        sub: if active == "active" {
+            "running"
+        } else {
+            "dead"
+        }
+        .into(),
         pid: if active == "active" { 4711 } else { 0 },
         holds_device: Fact::Known(active == "active"),
     }
@@ -122,6 +127,11 @@ impl Memory {
         }
     }
 
+    /// What is not as wanted.
+    pub fn not_as_wanted_now(&mut self) -> Vec<String> {
+        self.not_as_wanted()
+    }
+
     fn make(&mut self, change: &Change) -> Result<(), Failure> {
         let present = &mut self.present;
         match change {
@@ -153,12 +163,10 @@ impl Memory {
             }
             Change::AddRule { dev, rule } => {
                 let port = port(&mut present.ports, dev);
-                assert!(
-                    known(&mut port.qdiscs)
-                        .iter()
-                        .any(|q| q.kind.as_str() == "clsact"),
-                    "a rule on {dev} without clsact"
-                );
+                let mut qdiscs = known(&mut port.qdiscs).iter();
+                if !qdiscs.any(|q| q.kind.as_str() == "clsact") {
+                    return Err(Failure::clean("Parent Qdisc doesn't exists."));
+                }
                 let filters = known(&mut port.filters);
                 if filters.iter().any(|f| at_same_place(f, rule)) {
                     return Err(Failure::clean("File exists"));
