@@ -12,7 +12,8 @@ use crate::plan::{OppositePaths, is_queue_size};
 /// The method is research-only and off by default, in the words of those who made it.
 /// Results go to stdout; progress, warnings and refusals to stderr.
 ///
-/// Exit codes: 0 yes; 1 no (refused, drift); 2 trouble (usage, bad input, no permission).
+/// Exit codes: 0 yes; 1 no (refused, drift); 2 trouble (usage, bad input, no permission);
+/// 3 failed, the host is as it was; 4 failed, and it is not; 75 links or peers not ready in time.
 #[derive(Debug, Parser)]
 #[command(name = "hairpin-mesh", version, max_term_width = 100)]
 pub struct Cli {
@@ -28,6 +29,59 @@ pub enum Verb {
     Inventory(InventoryArgs),
     /// Plan a ring: from its hosts' facts to everything that each host needs.
     Plan(PlanArgs),
+    /// Make this host what its plan says: transit rules, markers, routes. Run again, it does nothing.
+    Up(UpArgs),
+    /// Remove from this host exactly what `up` made.
+    Down(DownArgs),
+}
+
+/// Which plan, and which host of it this is.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// The plan; root reads it only where root alone may write.
+    #[arg(long, value_name = "FILE", default_value = crate::node::identity::INSTALLED_PLAN)]
+    pub plan: PathBuf,
+    /// What the plan calls this host; without it what /etc/dsv41-mesh/host says, else the host name.
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<HostName>,
+}
+
+/// `up`
+#[derive(Debug, Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub on: HostArgs,
+    /// Wait up to this long for links, addresses, RDMA ports and GIDs that are on their way.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
+    /// Replace, remove and restart also while somebody's queue pairs are open, whose traffic notices.
+    #[arg(long)]
+    pub force: bool,
+    /// Show what would be done, and do nothing.
+    #[arg(long, conflicts_with = "check")]
+    pub dry_run: bool,
+    /// Say by the exit code whether there is anything to do (1), and do nothing.
+    #[arg(long)]
+    pub check: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `down`
+#[derive(Debug, Args)]
+pub struct DownArgs {
+    #[command(flatten)]
+    pub on: HostArgs,
+    /// Go on although somebody's queue pairs are open, whose traffic over the mesh ends.
+    #[arg(long)]
+    pub force: bool,
+    /// Show what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `inventory`

@@ -10,6 +10,9 @@ use serde::Serialize;
 pub enum Severity {
     /// Worth knowing; nothing is refused because of it.
     Warning,
+    /// It could not be read, so nobody knows whether it is as it has to be.
+    #[serde(rename = "not-observed")]
+    NotObserved,
     /// Something is not as it has to be.
     Problem,
 }
@@ -32,6 +35,9 @@ pub struct Finding {
     /// What to do about it, when the finding alone does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
+    /// What follows from it, and goes with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub consequences: Vec<Finding>,
 }
 
 impl Finding {
@@ -49,6 +55,20 @@ impl Finding {
             found: found.into(),
             wanted: wanted.into(),
             advice: None,
+            consequences: Vec::new(),
+        }
+    }
+
+    /// A finding of something that could not be read.
+    pub fn not_observed(
+        code: &'static str,
+        what: impl std::fmt::Display,
+        why: impl std::fmt::Display,
+        wanted: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            severity: Severity::NotObserved,
+            ..Finding::problem(code, format!("{what} not observed: {why}"), wanted)
         }
     }
 

@@ -24,7 +24,8 @@ pub fn result(text: &str) -> io::Result<()> {
 /// Writes findings to stderr, one line each, problems first.
 pub fn findings(findings: &[Finding]) {
     let of = |severity| findings.iter().filter(move |f| f.severity == severity);
-    for problem in of(Severity::Problem) {
+    let refusing = of(Severity::Problem).chain(of(Severity::NotObserved));
+    for problem in refusing {
         let _ = writeln!(anstream::stderr().lock(), "{problem}");
     }
     for finding in of(Severity::Warning) {

@@ -4,13 +4,19 @@
 //! |---|---|
 //! | `inventory.rs` | `inventory` |
 //! | `plan.rs` | `plan` |
+//! | `up.rs`, `down.rs` | `up`, `down` |
+//! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
+mod down;
+mod host;
 mod inventory;
 mod plan;
+mod up;
 
 use crate::cli::{Cli, Verb};
 use crate::files::FileError;
 use crate::json::DocumentError;
+use crate::node::{identity, state};
 use crate::output;
 
 /// How a verb ended, as the process says it.
@@ -22,6 +28,12 @@ pub enum Exit {
     No = 1,
     /// Usage, bad input, no permission, no device.
     Trouble = 2,
+    /// Applying failed, and the host was restored as it was.
+    Restored = 3,
+    /// Applying failed, and the host could not be restored.
+    NotRestored = 4,
+    /// What waiting can cure was not ready in time (`EX_TEMPFAIL`, `sysexits.h`).
+    NotReady = 75,
 }
 
 /// Why a verb could not do its work (exit 2).
@@ -31,6 +43,10 @@ enum Trouble {
     File(#[from] FileError),
     #[error(transparent)]
     Document(#[from] DocumentError),
+    #[error(transparent)]
+    Identity(#[from] identity::Error),
+    #[error(transparent)]
+    State(#[from] state::Error),
     #[error("writing the result failed: {0}")]
     Output(#[from] std::io::Error),
     #[error("{0}")]
@@ -45,6 +61,8 @@ pub fn run(cli: Cli) -> Exit {
     let result = match cli.verb {
         Verb::Inventory(args) => inventory::run(args),
         Verb::Plan(args) => plan::run(args),
+        Verb::Up(args) => up::run(args),
+        Verb::Down(args) => down::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

@@ -34,7 +34,7 @@ pub struct Step {
 /// Why a change was not made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Why, with the kernel's own words.
+    /// Why: a sentence that names the object and has the kernel's own words.
     pub why: String,
     /// Whether a part of it may have been made, so that its inverse is due.
     pub half_done: bool,
@@ -100,7 +100,7 @@ pub fn apply(
                     if !failure.half_done {
                         steps.pop();
                     }
-                    return vec![format!("{change}: {}", failure.why)];
+                    return vec![failure.why];
                 }
             }
         }
@@ -145,7 +145,7 @@ fn take_back(platform: &mut impl Platform, steps: &[Step]) -> Vec<String> {
         match platform.carry_out(inverse) {
             Ok(_) => {}
             Err(failure) if failure.already => {}
-            Err(failure) => failures.push(format!("{inverse}: {}", failure.why)),
+            Err(failure) => failures.push(failure.why),
         }
     }
     failures
@@ -163,7 +163,7 @@ pub fn apply_all(
         match platform.carry_out(change) {
             Ok(remark) => told(change, remark.as_deref()),
             Err(failure) if failure.already => {}
-            Err(failure) => failures.push(format!("{change}: {}", failure.why)),
+            Err(failure) => failures.push(failure.why),
         }
     }
     failures

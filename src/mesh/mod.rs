@@ -27,4 +27,5 @@ pub mod compare;
 pub mod condition;
 pub mod present;
 pub mod steps;
+pub mod verify;
 pub mod wanted;

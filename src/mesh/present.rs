@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Route};
+use crate::facts::{Applied, Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Route, Trust};
 use crate::names::{Cidr, Mac, NetdevName, RdmaName, Text};
 
 /// What the host has now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Present {
     /// One for each port of the host's plan, in its order.
     pub ports: Vec<PortNow>,
@@ -41,6 +41,27 @@ pub struct PortNow {
     pub filters: Fact<Vec<Filter>>,
     /// Neighbours.
     pub neighbours: Fact<Vec<Neighbour>>,
+    /// What `verify` looks at beside these.
+    pub more: PortMore,
+}
+
+/// What is asked of a port by `verify` alone; `up` leaves it not observed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PortMore {
+    /// eswitch mode; `None` when the driver has none.
+    pub eswitch: Fact<Option<Text>>,
+    /// Active MTU of the RDMA port, bytes.
+    pub rdma_active_mtu: Fact<u32>,
+    /// How the port maps packets to priorities.
+    pub trust: Fact<Trust>,
+    /// `hairpin_queue_size`, packets; `None` when the driver has no such parameter.
+    pub queue_size: Fact<Option<u32>>,
+    /// Whether that size is loaded.
+    pub queue_state: Fact<Applied>,
+    /// `hairpin_num_queues`; `None` when the driver has no such parameter.
+    pub num_queues: Fact<Option<u32>>,
+    /// Queue pairs of the RDMA device.
+    pub queue_pairs: Fact<Vec<QueuePair>>,
 }
 
 /// A network device.

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::facts::{Action, Edit, Filter, Flower, Mirred, Neighbour, Route, Side};
+use crate::mesh::compare::Object;
 use crate::names::{Cidr, EtherType, Mac, NetdevName, RdmaName, Text};
 use crate::plan::mesh::ROUTE_PROTOCOL;
 use crate::plan::{HostPlan, NeighbourRow, RouteRow, RuleRow};
@@ -54,6 +55,34 @@ impl Wanted {
             }
         }
         wanted
+    }
+
+    /// This and `other`, each kind together.
+    pub fn and(&self, other: &Wanted) -> Wanted {
+        Wanted {
+            clsacts: [&self.clsacts[..], &other.clsacts[..]].concat(),
+            rules: [&self.rules[..], &other.rules[..]].concat(),
+            markers: [&self.markers[..], &other.markers[..]].concat(),
+            neighbours: [&self.neighbours[..], &other.neighbours[..]].concat(),
+            routes: [&self.routes[..], &other.routes[..]].concat(),
+        }
+    }
+
+    /// This without some of its objects.
+    pub fn but<'a>(&self, objects: impl Iterator<Item = &'a Object>) -> Wanted {
+        let mut rest = self.clone();
+        for object in objects {
+            match object {
+                Object::Clsact(dev) => rest.clsacts.retain(|own| own != dev),
+                Object::Rule(dev, rule) => rest.rules.retain(|own| (&own.0, &own.1) != (dev, rule)),
+                Object::Marker(device) => rest.markers.retain(|own| own != device),
+                Object::Neighbour(dev, neighbour) => rest
+                    .neighbours
+                    .retain(|own| (&own.0, &own.1) != (dev, neighbour)),
+                Object::Route(route) => rest.routes.retain(|own| own != route),
+            }
+        }
+        rest
     }
 
     /// What of this `other` does not have too: of an earlier plan, what is left over. The `clsact`

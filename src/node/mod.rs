@@ -10,6 +10,7 @@
 //! | `wait.rs` | waiting for what comes right by itself |
 
 pub mod identity;
-// pub mod platform;
-// pub mod read;
+pub mod platform;
+pub mod read;
 pub mod state;
+pub mod wait;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::facts::{Filter, Side};
 use crate::kernel::change::Existing;
 use crate::kernel::netlink;
+use crate::kernel::refusal::{Attempt, Situation, sentence, situation};
 use crate::kernel::route::{Link, Rtnetlink};
 use crate::kernel::systemd::marker_unit;
 use crate::mesh::apply::{Failure, Platform, Step};
@@ -66,21 +67,27 @@ impl Node<'_> {
     /// One request to the kernel about what is on a port.
     fn on_port(
         &mut self,
-        change: &Change,
+        attempt: Attempt,
         dev: &NetdevName,
         request: impl FnOnce(&mut Rtnetlink, u32, &[Link]) -> Result<Option<String>, netlink::Error>,
     ) -> Result<Option<String>, Failure> {
-        let index = self.index(dev)?;
+        let removes = removes(&attempt);
+        let index = self.index(dev).map_err(|failure| Failure {
+            // What was on a device goes with it.
+            already: removes,
+            ..failure
+        })?;
         let (route, links) = self.route()?;
-        request(route, index, links).map_err(|error| failure(change, &error))
+        request(route, index, links).map_err(|error| failure(&attempt, &error))
     }
 
-    fn add_clsact(&mut self, change: &Change, dev: &NetdevName) -> Result<Option<String>, Failure> {
+    fn add_clsact(&mut self, dev: &NetdevName) -> Result<Option<String>, Failure> {
         // The record first: a clsact without one would stay for ever.
         self.state
             .record_clsact(dev)
             .map_err(|e| Failure::clean(e.to_string()))?;
-        let result = self.on_port(change, dev, |route, index, _| route.add_clsact(index));
+        let attempt = Attempt::AddClsact(dev);
+        let result = self.on_port(attempt, dev, |route, index, _| route.add_clsact(index));
         if result.as_ref().is_err_and(|failure| !failure.half_done) {
             // Not made by us: without the record it is not taken for ours.
             self.state.forget_clsact(dev).map_err(|e| Failure {
@@ -91,25 +98,21 @@ impl Node<'_> {
         result
     }
 
-    fn remove_clsact(
-        &mut self,
-        change: &Change,
-        dev: &NetdevName,
-    ) -> Result<Option<String>, Failure> {
+    fn remove_clsact(&mut self, dev: &NetdevName) -> Result<Option<String>, Failure> {
         for side in [Side::Ingress, Side::Egress] {
             let mut count = 0;
-            self.on_port(change, dev, |route, index, links| {
+            self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, links| {
                 let listing = route.filters(index, side, links)?;
                 count = listing.rows.len() + listing.left_out.len();
                 Ok(None)
             })?;
             if count > 0 {
                 return Err(Failure::clean(format!(
-                    "{count} filters are at its {side} now, so it stays"
+                    "{dev}: {count} filters are at its {side} now, so its clsact qdisc stays"
                 )));
             }
         }
-        let removed = self.on_port(change, dev, |route, index, _| route.delete_clsact(index));
+        let removed = self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, _| route.delete_clsact(index));
         match removed {
             Err(failure) if !failure.already => return Err(failure),
             _ => {}
@@ -123,7 +126,6 @@ impl Node<'_> {
 
     fn replace_rule(
         &mut self,
-        change: &Change,
         dev: &NetdevName,
         old: &Filter,
         new: &Filter,
@@ -139,13 +141,13 @@ impl Node<'_> {
                 Err(error) if error.errno() == Some(libc::EEXIST) => {
                     gap = "the driver takes no second rule with the same match, so the old one was removed first, with a gap between";
                 }
-                Err(error) => return Err(failure(change, &error)),
+                Err(error) => return Err(failure(&Attempt::AddFilter(dev, new), &error)),
             }
         }
-        self.on_port(change, dev, |route, index, _| {
+        self.on_port(Attempt::DeleteFilter(dev, old), dev, |route, index, _| {
             route.delete_filter(index, old)
         })?;
-        let added = self.on_port(change, dev, |route, index, links| {
+        let added = self.on_port(Attempt::AddFilter(dev, new), dev, |route, index, links| {
             route.add_filter(index, new, Existing::Refuse, links)
         });
         match added {
@@ -183,27 +185,27 @@ impl Node<'_> {
     }
 }
 
-/// Why the kernel did not make a change.
-fn failure(change: &Change, error: &netlink::Error) -> Failure {
-    let errno = error.errno();
-    let removes = matches!(
-        change,
-        Change::RemoveClsact { .. }
-            | Change::RemoveRule { .. }
-            | Change::RemoveNeighbour { .. }
-            | Change::RemoveRoute { .. }
-    );
-    // EINVAL is what the deletion of a discipline that is not there gives, and ENODEV what goes with a
-    // device.
-    let absent = [libc::ENOENT, libc::ESRCH, libc::ENODEV];
-    let already = removes
-        && (errno.is_some_and(|errno| absent.contains(&errno))
-            || errno == Some(libc::EINVAL) && matches!(change, Change::RemoveClsact { .. }));
+fn removes(attempt: &Attempt) -> bool {
+    matches!(
+        attempt,
+        Attempt::DeleteClsact(_)
+            | Attempt::DeleteFilter(..)
+            | Attempt::DeleteRoute(_)
+            | Attempt::DeleteNeighbour(..)
+    )
+}
+
+/// Why the kernel did not do as asked.
+fn failure(attempt: &Attempt, error: &netlink::Error) -> Failure {
+    let situation = situation(attempt, error);
     Failure {
-        why: error.to_string(),
+        why: sentence(attempt, error),
         // Without an answer it is not known what the kernel did.
-        half_done: errno.is_none() && !matches!(error, netlink::Error::Unwritable(_)),
-        already,
+        half_done: !matches!(
+            error,
+            netlink::Error::Kernel(_) | netlink::Error::Unwritable(_)
+        ),
+        already: removes(attempt) && matches!(situation, Situation::Gone | Situation::NoDevice),
     }
 }
 
@@ -220,20 +222,24 @@ impl Platform for Node<'_> {
 
     fn carry_out(&mut self, change: &Change) -> Result<Option<String>, Failure> {
         match change {
-            Change::AddClsact { dev } => self.add_clsact(change, dev),
-            Change::RemoveClsact { dev } => self.remove_clsact(change, dev),
+            Change::AddClsact { dev } => self.add_clsact(dev),
+            Change::RemoveClsact { dev } => self.remove_clsact(dev),
             Change::ForgetClsact { dev } => self
                 .state
                 .forget_clsact(dev)
                 .map(|()| None)
                 .map_err(|e| Failure::clean(e.to_string())),
-            Change::AddRule { dev, rule } => self.on_port(change, dev, |route, index, links| {
-                route.add_filter(index, rule, Existing::Refuse, links)
-            }),
-            Change::ReplaceRule { dev, old, new } => self.replace_rule(change, dev, old, new),
-            Change::RemoveRule { dev, rule } => self.on_port(change, dev, |route, index, _| {
-                route.delete_filter(index, rule)
-            }),
+            Change::AddRule { dev, rule } => {
+                self.on_port(Attempt::AddFilter(dev, rule), dev, |route, index, links| {
+                    route.add_filter(index, rule, Existing::Refuse, links)
+                })
+            }
+            Change::ReplaceRule { dev, old, new } => self.replace_rule(dev, old, new),
+            Change::RemoveRule { dev, rule } => {
+                self.on_port(Attempt::DeleteFilter(dev, rule), dev, |route, index, _| {
+                    route.delete_filter(index, rule)
+                })
+            }
             Change::StartMarker { device } => {
                 self.unit(device, |systemd, unit, by| systemd.start(unit, by))
             }
@@ -247,12 +253,14 @@ impl Platform for Node<'_> {
                 let Some(mac) = neighbour.mac else {
                     return Err(Failure::clean("a neighbour without a MAC"));
                 };
-                self.on_port(change, dev, |route, index, _| {
+                let attempt = Attempt::SetNeighbour(dev, neighbour.address);
+                self.on_port(attempt, dev, |route, index, _| {
                     route.set_neighbour(index, neighbour.address, mac)
                 })
             }
             Change::RemoveNeighbour { dev, neighbour } => {
-                self.on_port(change, dev, |route, index, _| {
+                let attempt = Attempt::DeleteNeighbour(dev, neighbour.address);
+                self.on_port(attempt, dev, |route, index, _| {
                     route.delete_neighbour(index, neighbour.address)
                 })
             }
@@ -260,19 +268,19 @@ impl Platform for Node<'_> {
                 let (route, links) = self.route()?;
                 route
                     .add_route(wanted, Existing::Refuse, links)
-                    .map_err(|error| failure(change, &error))
+                    .map_err(|error| failure(&Attempt::AddRoute(wanted), &error))
             }
             Change::ReplaceRoute { new, .. } => {
                 let (route, links) = self.route()?;
                 route
                     .add_route(new, Existing::Replace, links)
-                    .map_err(|error| failure(change, &error))
+                    .map_err(|error| failure(&Attempt::AddRoute(new), &error))
             }
             Change::RemoveRoute { route: ours } => {
                 let (route, links) = self.route()?;
                 route
                     .delete_route(ours, links)
-                    .map_err(|error| failure(change, &error))
+                    .map_err(|error| failure(&Attempt::DeleteRoute(ours), &error))
             }
         }
     }

@@ -1,0 +1,230 @@
+//! `down`: exactly what `up` made, removed.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::host::{
+    ChangeReport, Here, applied_in_place_of_none, here, need_root, obstacle, owners, refuse_another,
+};
+use super::{Exit, Trouble};
+use crate::cli::DownArgs;
+use crate::finding::Finding;
+use crate::mesh::apply::apply_all;
+use crate::mesh::change::Change;
+use crate::mesh::compare::compare;
+use crate::mesh::condition::identity;
+use crate::mesh::present::Present;
+use crate::mesh::steps;
+use crate::mesh::wanted::Wanted;
+use crate::names::{HostName, NetdevName};
+use crate::node::platform::Node;
+use crate::node::read::{Sources, Subject};
+use crate::node::state::State;
+use crate::output;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    /// Nothing of ours was there.
+    InSync,
+    /// Everything of ours is gone.
+    Removed,
+    /// There is something to remove (`--dry-run`).
+    WorkToDo,
+    /// Something in the place of ours is not exactly ours, and was left.
+    Left,
+    /// Queue pairs are open; nothing was done.
+    Refused,
+    /// Something of ours could not be removed.
+    Failed,
+    /// There could be no verdict.
+    Trouble,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    host: Option<&'a HostName>,
+    verdict: Verdict,
+    /// What was done, or would be, in order.
+    changes: &'a [ChangeReport],
+    /// Ports whose `clsact` discipline is ours and stays, because it holds filters of others.
+    kept_clsact: &'a [NetdevName],
+    findings: &'a [Finding],
+    /// What failed, a line each.
+    failures: &'a [String],
+    /// Why there could be no verdict (exit 2), a line each.
+    trouble: Vec<String>,
+}
+
+const REPORT: &str = "hairpin-mesh.down-report/v1";
+
+pub(super) fn run(args: DownArgs) -> Result<Exit, Trouble> {
+    let mut down = Down::default();
+    match down.run(&args) {
+        Ok(verdict) => {
+            down.say(&args, verdict)?;
+            Ok(match verdict {
+                _ if args.dry_run => Exit::Yes,
+                Verdict::InSync | Verdict::Removed | Verdict::WorkToDo => Exit::Yes,
+                Verdict::Left | Verdict::Refused => Exit::No,
+                Verdict::Failed | Verdict::Trouble => Exit::Trouble,
+            })
+        }
+        Err(trouble) => {
+            if args.json {
+                let lines = trouble.to_string().lines().map(str::to_owned).collect();
+                down.report(Verdict::Trouble, lines)?;
+            }
+            Err(trouble)
+        }
+    }
+}
+
+/// A run, and what there is to tell of it.
+#[derive(Default)]
+struct Down {
+    host: Option<HostName>,
+    changes: Vec<ChangeReport>,
+    kept: Vec<NetdevName>,
+    findings: Vec<Finding>,
+    failures: Vec<String>,
+}
+
+impl Down {
+    fn run(&mut self, args: &DownArgs) -> Result<Verdict, Trouble> {
+        need_root()?;
+        let state = State::create()?;
+        let lock = state.lock(Instant::now())?;
+        let result = self.locked(args, &state);
+        state.leave(lock);
+        result
+    }
+
+    fn locked(&mut self, args: &DownArgs, state: &State) -> Result<Verdict, Trouble> {
+        let applied = state.applied().unwrap_or_else(|error| {
+            output::warning(&format!("{error}; what an earlier plan left is not known"));
+            None
+        });
+        let Here { document, host } = match applied_in_place_of_none(&args.on, applied.as_ref()) {
+            Some(here) => here,
+            None => here(&args.on)?,
+        };
+        self.host = Some(host.clone());
+        let plan = &document.plan;
+        let Some(host_plan) = plan.for_host(host.as_str()) else {
+            return Err(Trouble::Usage(format!("the plan has no host {host}")));
+        };
+        let mut wanted = Wanted::of(&host_plan);
+        let mut subject = Subject::default();
+        subject.add(&host_plan, plan.gid_index);
+        let old = applied
+            .as_ref()
+            .and_then(|applied| applied.plan.for_host(applied.host.as_str()));
+        if let Some(old) = &old {
+            wanted = wanted.and(&Wanted::of(old).without(&wanted));
+            subject.add(old, plan.gid_index);
+        }
+        let recorded = state.recorded_clsacts()?;
+        subject.all_filters = recorded;
+        let mut node = Node {
+            sources: Sources::open(),
+            subject,
+            state,
+            host: host.clone(),
+            plan_sha256: document.sha256(),
+            wanted,
+            before: Present::default(),
+            interrupted: Default::default(),
+        };
+        node.before = node.read().map_err(Trouble::Usage)?;
+        refuse_another(identity(&host_plan, &node.before), &host)?;
+        let steps = steps::down(&compare(&node.wanted, &node.before), &node.before);
+        self.kept = steps.kept;
+        self.findings = steps.left.iter().map(|row| obstacle(&host, row)).collect();
+        if args.dry_run {
+            let changes = steps.changes.iter();
+            self.changes = changes.map(|change| ChangeReport::of(change, None)).collect();
+            return Ok(if self.changes.is_empty() {
+                Verdict::InSync
+            } else {
+                Verdict::WorkToDo
+            });
+        }
+        if steps.changes.iter().any(Change::disturbs) {
+            let subject = node.subject.clone();
+            let owners = owners(&host, &node.sources.open_queue_pairs(&subject));
+            if !owners.is_empty() && !args.force {
+                self.findings = owners;
+                return Ok(Verdict::Refused);
+            }
+            for owner in owners {
+                output::warning(&format!("{owner}: going on, as told"));
+            }
+        }
+        let mut done = Vec::new();
+        self.failures = apply_all(&mut node, &steps.changes, &mut |change, remark| {
+            done.push(ChangeReport::of(change, remark));
+        });
+        self.changes = done;
+        if !self.failures.is_empty() {
+            return Ok(Verdict::Failed);
+        }
+        state.remove_applied()?;
+        state.remove_journal()?;
+        Ok(if !self.findings.is_empty() {
+            Verdict::Left
+        } else if self.changes.is_empty() {
+            Verdict::InSync
+        } else {
+            Verdict::Removed
+        })
+    }
+
+    fn say(&self, args: &DownArgs, verdict: Verdict) -> Result<(), Trouble> {
+        let host = self.host.as_ref().map_or("this host", HostName::as_str);
+        output::findings(&self.findings);
+        for line in &self.failures {
+            output::failure(line);
+        }
+        if args.json {
+            return self.report(verdict, Vec::new());
+        }
+        let mut text = String::new();
+        for change in &self.changes {
+            let word = if args.dry_run { "would" } else { "ok   " };
+            text += &format!("{word} {}", change.what);
+            if let Some(remark) = &change.remark {
+                text += &format!(" ({remark})");
+            }
+            text += "\n";
+        }
+        for dev in &self.kept {
+            text += &format!("stays {dev}: the clsact qdisc, which holds filters of others\n");
+        }
+        text += &match verdict {
+            Verdict::InSync => format!("{host}: nothing to do\n"),
+            Verdict::Refused => format!("{host}: nothing was changed\n"),
+            Verdict::WorkToDo => format!("{host}: {} to do\n", self.changes.len()),
+            _ => format!("{host}: done, {} removed\n", self.changes.len()),
+        };
+        output::result(&text)?;
+        Ok(())
+    }
+
+    fn report(&self, verdict: Verdict, trouble: Vec<String>) -> Result<(), Trouble> {
+        let report = Report {
+            schema: REPORT,
+            host: self.host.as_ref(),
+            verdict,
+            changes: &self.changes,
+            kept_clsact: &self.kept,
+            findings: &self.findings,
+            failures: &self.failures,
+            trouble,
+        };
+        output::result(&crate::json::pretty(&report))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! What the verbs on a node share.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::Trouble;
+use crate::cli::HostArgs;
+use crate::facts::Fact;
+use crate::finding::Finding;
+use crate::mesh::change::Change;
+use crate::mesh::compare::{Row, State};
+use crate::mesh::condition::Identity;
+use crate::mesh::present::Open;
+use crate::names::HostName;
+use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
+use crate::node::state::Applied;
+
+/// The plan and the host of it that this is.
+pub(super) struct Here {
+    pub(super) document: PlanDocument,
+    pub(super) host: HostName,
+}
+
+/// Refuses who is not root.
+pub(super) fn need_root() -> Result<(), Trouble> {
+    if is_root() {
+        Ok(())
+    } else {
+        Err(Trouble::Usage(
+            "must run as root: it changes routes, tc rules and systemd units".into(),
+        ))
+    }
+}
+
+/// Reads the plan and finds this host in it.
+pub(super) fn here(args: &HostArgs) -> Result<Here, Trouble> {
+    let document = read_plan(&args.plan)?;
+    let host = own_name(&document.plan, args.host.as_ref())?;
+    Ok(Here { document, host })
+}
+
+/// The plan that was applied last, where no plan is named and none is installed any more.
+pub(super) fn applied_in_place_of_none(args: &HostArgs, applied: Option<&Applied>) -> Option<Here> {
+    let installed = Path::new(INSTALLED_PLAN);
+    let gone = args.plan == installed && std::fs::symlink_metadata(installed).is_err();
+    let applied = applied.filter(|_| gone)?;
+    let bytes = crate::json::pretty(&applied.plan).into_bytes();
+    Some(Here {
+        document: PlanDocument {
+            plan: applied.plan.clone(),
+            bytes,
+        },
+        host: args.host.clone().unwrap_or_else(|| applied.host.clone()),
+    })
+}
+
+/// Why the plan is not for this host, or cannot be known to be: trouble, nothing done.
+pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), Trouble> {
+    match identity {
+        Identity::This { .. } => Ok(()),
+        Identity::Another(findings) => {
+            let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+            lines.push(format!("this is not {host} of this plan; nothing was changed"));
+            Err(Trouble::Several(lines))
+        }
+        Identity::NotObserved(why) => Err(Trouble::Usage(format!(
+            "whether this is {host} of the plan cannot be seen: {why}; nothing was changed"
+        ))),
+    }
+}
+
+/// An obstacle as a finding.
+pub(super) fn obstacle(host: &HostName, row: &Row) -> Finding {
+    let (code, found, advice) = match &row.state {
+        State::InTheWay { what, advice } => (
+            "in-the-way",
+            format!("in the way and not ours, left alone: {}", what.join("; ")),
+            Some(advice.clone()),
+        ),
+        State::NotObserved(why) => ("not-observed", format!("not observed: {why}"), None),
+        State::NoPort => ("port-missing", "its port is not there".into(), None),
+        state => ("not-as-planned", state.to_string(), None),
+    };
+    let mut finding = Finding::problem(code, found, "as planned")
+        .on(host)
+        .at(&row.object);
+    finding.advice = advice;
+    finding
+}
+
+/// Somebody's queue pairs that a change would disturb, one finding for each process.
+pub(super) fn owners(host: &HostName, open: &Fact<Vec<Open>>) -> Vec<Finding> {
+    let finding = |found: String| {
+        Finding::problem("queue-pairs-open", found, "none, or --force")
+            .on(host)
+            .advise("stop what uses the fabric first")
+    };
+    let all = match open {
+        Fact::Known(all) => all,
+        Fact::NotObserved(why) => {
+            return vec![finding(format!("open queue pairs not observed: {why}"))];
+        }
+    };
+    let mut findings = Vec::new();
+    for device in all {
+        let mut seen: Vec<String> = Vec::new();
+        for qp in &device.queue_pairs {
+            let owner = match (&qp.owner, qp.pid) {
+                (Fact::Known(name), Some(pid)) => format!("{name} (process {pid})"),
+                (Fact::Known(name), None) => format!("the kernel's {name}"),
+                (Fact::NotObserved(why), Some(pid)) => format!("process {pid} ({why})"),
+                (Fact::NotObserved(why), None) => why.clone(),
+            };
+            if seen.contains(&owner) {
+                continue;
+            }
+            let count = device
+                .queue_pairs
+                .iter()
+                .filter(|other| (&other.owner, other.pid) == (&qp.owner, qp.pid))
+                .count();
+            findings.push(
+                finding(format!(
+                    "{count} open queue pair{} of {owner}",
+                    if count == 1 { "" } else { "s" }
+                ))
+                .at(&device.device),
+            );
+            seen.push(owner);
+        }
+    }
+    findings
+}
+
+/// A change as reports have it.
+#[derive(Debug, Serialize)]
+pub(super) struct ChangeReport {
+    /// The change in words.
+    pub(super) what: String,
+    /// The change.
+    #[serde(flatten)]
+    pub(super) change: Change,
+    /// What the kernel remarked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remark: Option<String>,
+}
+
+impl ChangeReport {
+    pub(super) fn of(change: &Change, remark: Option<&str>) -> ChangeReport {
+        ChangeReport {
+            what: change.to_string(),
+            change: change.clone(),
+            remark: remark.map(str::to_owned),
+        }
+    }
+}
