@@ -2,10 +2,8 @@
 
 use crate::facts::{Fact, Marker};
 use crate::kernel::process::Process;
+use crate::kernel::systemd::MARKER_UNIT;
 use crate::names::{RdmaName, Text};
-
-/// The unit of a marker: this, the RDMA device, `.service`.
-const UNIT: &str = "dsv41-mesh-marker@";
 
 /// All markers: what runs in a marker's unit, and what was started like one outside a unit.
 pub(super) fn all() -> Fact<Vec<Marker>> {
@@ -25,7 +23,7 @@ fn marker(process: Process) -> Option<Marker> {
         .unit()
         .ok()
         .flatten()
-        .filter(|unit| unit.starts_with(UNIT));
+        .filter(|unit| unit.starts_with(MARKER_UNIT));
     let arguments = process.arguments();
     let started_like_one = arguments.as_deref().ok().and_then(device_argument);
     if unit.is_none() && started_like_one.is_none() {
@@ -49,7 +47,7 @@ fn marker(process: Process) -> Option<Marker> {
 /// The device that a unit's name carries, with systemd's escapes undone (systemd.unit(5)): `\xNN`
 /// is a byte, and a `-` that is not escaped was a `/`, which no device has.
 fn instance(unit: &str) -> Option<String> {
-    let escaped = unit.strip_prefix(UNIT)?.strip_suffix(".service")?;
+    let escaped = unit.strip_prefix(MARKER_UNIT)?.strip_suffix(".service")?;
     let mut parts = escaped.split("\\x");
     let mut name = parts.next()?.to_owned();
     for part in parts {
@@ -108,6 +106,10 @@ mod tests {
             instance("dsv41-mesh-marker@mlx5\\x2d0.service").as_deref(),
             Some("mlx5-0")
         );
+        for name in ["rocep1s0f0", "a-b:c.d_e--2"] {
+            let unit = crate::kernel::systemd::marker_unit(&name.parse().unwrap());
+            assert_eq!(instance(&unit).as_deref(), Some(name));
+        }
         assert_eq!(instance("dsv41-mesh-marker@a\\xZZ.service"), None);
         assert_eq!(instance("dsv41-mesh-marker@a\\x2.service"), None);
         assert_eq!(instance("dsv41-mesh.service"), None);

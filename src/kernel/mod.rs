@@ -1,4 +1,5 @@
-//! The one door to the kernel: netlink, sysfs, procfs. No child processes, ever.
+//! The one door to the kernel and to systemd: netlink, sysfs, procfs, D-Bus. No child processes,
+//! ever.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -14,12 +15,15 @@
 //! | `rdma.rs` | RDMA netlink (nldev): devices, ports, queue pairs |
 //! | `sysfs.rs` | small bounded reads below `/sys` and `/proc` |
 //! | `process.rs` | processes: command, start, control group |
+//! | `dbus.rs` | D-Bus messages as bytes, and a connection |
+//! | `systemd.rs` | the units of the markers: state, start, stop |
 //!
 //! Every decoder takes bytes and gives a value or an error; no bytes make it panic. What the kernel
 //! gives leaves this module as a name, an address or a [`crate::facts::Text`].
 
 pub mod attr;
 pub mod change;
+mod dbus;
 pub mod devlink;
 pub mod ethtool;
 pub mod filter;
@@ -30,6 +34,7 @@ pub mod rdma;
 pub mod refusal;
 pub mod route;
 pub mod sysfs;
+pub mod systemd;
 
 /// Messages that a real kernel sent (see `tests/captured/README.md`), one a line.
 #[cfg(test)]

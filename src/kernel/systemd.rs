@@ -1,0 +1,424 @@
+//! The units of the markers: their state, and jobs on them, over D-Bus to systemd itself.
+//!
+//! root reaches systemd over a socket of its own, without a bus in between; where that is not to
+//! be had, the system bus is the other way. What is asked of several units is asked at once.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::kernel::dbus::{Argument, Call, Connection, Malformed, Message};
+use crate::kernel::sysfs;
+use crate::names::{RdmaName, Text};
+
+/// There while systemd is the host's service manager (sd_booted(3)).
+const BOOTED: &str = "/run/systemd/system";
+/// systemd's own socket (`manager_setup_bus`, src/core/dbus.c), for root alone.
+const PRIVATE: &str = "/run/systemd/private";
+/// The system bus (D-Bus specification, "Well-known Message Bus Instances").
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// org.freedesktop.systemd1(5)
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const ROOT: &str = "/org/freedesktop/systemd1";
+const UNITS: &str = "/org/freedesktop/systemd1/unit/";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const SERVICE: &str = "org.freedesktop.systemd1.Service";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+/// The bus itself (D-Bus specification, "Message Bus Messages").
+const BUS: &str = "org.freedesktop.DBus";
+const BUS_ROOT: &str = "/org/freedesktop/DBus";
+
+/// The unit of a marker: this, the RDMA device, `.service`.
+pub const MARKER_UNIT: &str = "dsv41-mesh-marker@";
+
+/// How long systemd may take to answer a question. It answers at once, but for what waits on a
+/// reload of its units.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Ends of jobs that are remembered while the number of our own job is not known yet.
+const MOST_JOBS: usize = 1024;
+
+/// Why systemd did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is none.
+    #[error("this host does not run systemd ({BOOTED} is not there)")]
+    NotRunning,
+    /// It cannot be reached.
+    #[error("cannot reach systemd: {path}: {source}")]
+    Unreachable {
+        /// The socket.
+        path: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The connection failed.
+    #[error("the connection to systemd: {0}")]
+    Io(io::Error),
+    /// It did not answer in time.
+    #[error("systemd did not answer within {} s", PATIENCE.as_secs())]
+    NoAnswer,
+    /// What it answered cannot be read.
+    #[error("systemd's answer cannot be read: {0}")]
+    Malformed(&'static str),
+    /// It refused.
+    #[error("systemd: {message} ({name})")]
+    Refused {
+        /// The error's D-Bus name: `org.freedesktop.systemd1.NoSuchUnit` ...
+        name: Text,
+        /// What it says.
+        message: Text,
+    },
+    /// The job did not end in time; systemd goes on with it.
+    #[error("systemd is still at it: the job to {verb} {unit} has not ended in time")]
+    Late {
+        /// `start`, `stop`, `restart`
+        verb: &'static str,
+        /// The unit.
+        unit: String,
+    },
+    /// The job ended otherwise than it should.
+    #[error(
+        "cannot {verb} {unit}: the job ended in {job}, the unit in {result} (systemctl status {unit})"
+    )]
+    Job {
+        /// `start`, `stop`, `restart`
+        verb: &'static str,
+        /// The unit.
+        unit: String,
+        /// The job's result: `failed`, `timeout`, `dependency`, `canceled` ...
+        job: Text,
+        /// The unit's: `exit-code`, `signal`, `start-limit-hit` ...
+        result: Text,
+    },
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Error::NoAnswer,
+            _ => Error::Io(error),
+        }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(malformed: Malformed) -> Error {
+        Error::Malformed(malformed.0)
+    }
+}
+
+/// The state of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitState {
+    /// `loaded`, `not-found`, `masked`, `bad-setting` ...
+    pub load: Text,
+    /// `active`, `activating`, `inactive`, `failed` ...
+    pub active: Text,
+    /// `running`, `auto-restart`, `dead` ...
+    pub sub: Text,
+    /// Its main process; 0 when there is none.
+    pub main_pid: u32,
+    /// When its main process was started, microseconds of the monotonic clock; 0 when it never was.
+    pub started_usec_monotonic: u64,
+}
+
+/// The unit of the marker on `device`, as `systemd-escape --template` writes it.
+pub fn marker_unit(device: &RdmaName) -> String {
+    // systemd.unit(5), "String Escaping for Inclusion in Unit Names". What else is escaped, `/` and
+    // a leading dot, no device has.
+    format!(
+        "{MARKER_UNIT}{}.service",
+        device.as_str().replace('-', "\\x2d")
+    )
+}
+
+/// The way to systemd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Its own socket.
+    Peer,
+    /// A bus that it is on.
+    Bus,
+}
+
+/// A connection to the host's service manager.
+pub struct Systemd {
+    connection: Connection,
+    way: Way,
+    subscribed: bool,
+}
+
+impl Systemd {
+    /// Connects to the host's systemd.
+    pub fn open() -> Result<Systemd, Error> {
+        if !sysfs::exists(BOOTED) {
+            return Err(Error::NotRunning);
+        }
+        match Systemd::connect(Path::new(PRIVATE), Way::Peer) {
+            Err(Error::Unreachable { .. }) => Systemd::connect(Path::new(SYSTEM_BUS), Way::Bus),
+            other => other,
+        }
+    }
+
+    /// Connects to the systemd behind this socket.
+    pub fn connect(socket: &Path, way: Way) -> Result<Systemd, Error> {
+        let connection = Connection::open(socket, Instant::now() + PATIENCE).map_err(|source| {
+            Error::Unreachable {
+                path: socket.display().to_string(),
+                source,
+            }
+        })?;
+        let mut systemd = Systemd {
+            connection,
+            way,
+            subscribed: false,
+        };
+        if way == Way::Bus {
+            systemd.ask(
+                &[Call {
+                    destination: BUS,
+                    path: BUS_ROOT,
+                    interface: BUS,
+                    member: "Hello",
+                    arguments: &[],
+                }],
+                Instant::now() + PATIENCE,
+            )?;
+        }
+        Ok(systemd)
+    }
+
+    /// The states of units, in their order. A unit that there is none of is `not-found`.
+    pub fn states(&mut self, units: &[String]) -> Result<Vec<UnitState>, Error> {
+        if units.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names = [Argument::Texts(units)];
+        let paths: Vec<String> = units.iter().map(|unit| object(unit)).collect();
+        let mut calls = vec![manager("ListUnitsByNames", &names)];
+        for path in &paths {
+            calls.push(property(path, &MAIN_PID));
+            calls.push(property(path, &STARTED));
+        }
+        let answers = self.ask(&calls, Instant::now() + PATIENCE)?;
+        let (list, values) = answers
+            .split_first()
+            .ok_or(Error::Malformed("no answer in the answer"))?;
+        let listed = listed(list)?;
+        units
+            .iter()
+            .zip(values.chunks_exact(2))
+            .map(|(unit, values)| {
+                let [load, active, sub] = listed
+                    .iter()
+                    .find(|(name, _)| name == unit)
+                    .map(|(_, words)| words.clone())
+                    .ok_or(Error::Malformed("a unit that was asked for is not listed"))?;
+                let (mut pid, mut started) = (values[0].body("v")?, values[1].body("v")?);
+                pid.variant("u")?;
+                started.variant("t")?;
+                Ok(UnitState {
+                    load,
+                    active,
+                    sub,
+                    main_pid: pid.u32()?,
+                    started_usec_monotonic: started.u64()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Starts a unit, and waits until it is started.
+    pub fn start(&mut self, unit: &str, deadline: Instant) -> Result<(), Error> {
+        self.job("start", "StartUnit", unit, deadline)
+    }
+
+    /// Stops a unit, and waits until it is stopped.
+    pub fn stop(&mut self, unit: &str, deadline: Instant) -> Result<(), Error> {
+        self.job("stop", "StopUnit", unit, deadline)
+    }
+
+    /// Stops a unit if it runs, starts it, and waits until it is started.
+    pub fn restart(&mut self, unit: &str, deadline: Instant) -> Result<(), Error> {
+        self.job("restart", "RestartUnit", unit, deadline)
+    }
+
+    fn job(
+        &mut self,
+        verb: &'static str,
+        method: &str,
+        unit: &str,
+        deadline: Instant,
+    ) -> Result<(), Error> {
+        let late = |error: Error| match error {
+            Error::NoAnswer => Error::Late {
+                verb,
+                unit: unit.to_owned(),
+            },
+            other => other,
+        };
+        self.subscribe(deadline).map_err(late)?;
+        let arguments = [Argument::Text(unit), Argument::Text("replace")];
+        let serials = self
+            .connection
+            .send(&[manager(method, &arguments)], deadline)
+            .map_err(|error| late(error.into()))?;
+        // The end of a short job may be told before its number.
+        let mut ended: Vec<(String, Text)> = Vec::new();
+        let mut job = None;
+        let result = loop {
+            let message = self
+                .connection
+                .receive(deadline)
+                .map_err(|error| late(error.into()))?;
+            if serials.iter().any(|serial| message.answers(*serial)) {
+                accepted(&message)?;
+                job = Some(message.body("o")?.text()?.to_owned());
+            } else if message.is_signal(MANAGER, "JobRemoved") {
+                let mut body = message.body("uoss")?;
+                let _number = body.u32()?;
+                let path = body.text()?.to_owned();
+                let _unit = body.text()?;
+                if ended.len() == MOST_JOBS {
+                    ended.remove(0);
+                }
+                ended.push((path, body.text()?.into()));
+            }
+            let ours = ended.iter().find(|(path, _)| Some(path) == job.as_ref());
+            if let Some((_, result)) = ours {
+                break result.clone();
+            }
+        };
+        if result.as_str() == "done" {
+            return Ok(());
+        }
+        // What the unit ended in is better than nothing; that it cannot be had is no news.
+        let path = object(unit);
+        let unit_result = self
+            .ask(&[property(&path, &RESULT)], Instant::now() + PATIENCE)
+            .and_then(|answers| {
+                let answer = answers.first().ok_or(Error::Malformed("no answer"))?;
+                let mut value = answer.body("v")?;
+                value.variant("s")?;
+                Ok(Text::from(value.text()?))
+            })
+            .unwrap_or_else(|_| "?".into());
+        Err(Error::Job {
+            verb,
+            unit: unit.to_owned(),
+            job: result,
+            result: unit_result,
+        })
+    }
+
+    /// Asks for the signals of jobs, once. A peer has them anyway; a bus gives them when they are
+    /// asked for, of it and of systemd.
+    fn subscribe(&mut self, deadline: Instant) -> Result<(), Error> {
+        if self.subscribed || self.way == Way::Peer {
+            return Ok(());
+        }
+        let rule =
+            format!("type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobRemoved'");
+        let arguments = [Argument::Text(&rule)];
+        let calls = [
+            Call {
+                destination: BUS,
+                path: BUS_ROOT,
+                interface: BUS,
+                member: "AddMatch",
+                arguments: &arguments,
+            },
+            manager("Subscribe", &[]),
+        ];
+        self.ask(&calls, deadline)?;
+        self.subscribed = true;
+        Ok(())
+    }
+
+    /// The answers to calls, in their order; the first error when one is.
+    fn ask(&mut self, calls: &[Call], deadline: Instant) -> Result<Vec<Message>, Error> {
+        let serials = self.connection.send(calls, deadline)?;
+        let mut answers: Vec<Option<Message>> = vec![None; serials.len()];
+        while answers.iter().any(Option::is_none) {
+            let message = self.connection.receive(deadline)?;
+            if let Some(at) = serials.iter().position(|serial| message.answers(*serial)) {
+                answers[at] = Some(message);
+            }
+        }
+        let answers: Vec<Message> = answers.into_iter().flatten().collect();
+        for answer in &answers {
+            accepted(answer)?;
+        }
+        Ok(answers)
+    }
+}
+
+fn accepted(answer: &Message) -> Result<(), Error> {
+    match answer.error() {
+        None => Ok(()),
+        Some((name, message)) => Err(Error::Refused {
+            name: name.into(),
+            message: message.into(),
+        }),
+    }
+}
+
+fn manager<'a>(member: &'a str, arguments: &'a [Argument<'a>]) -> Call<'a> {
+    Call {
+        destination: SYSTEMD,
+        path: ROOT,
+        interface: MANAGER,
+        member,
+        arguments,
+    }
+}
+
+const MAIN_PID: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("MainPID")];
+const STARTED: [Argument; 2] = [
+    Argument::Text(SERVICE),
+    Argument::Text("ExecMainStartTimestampMonotonic"),
+];
+const RESULT: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("Result")];
+
+fn property<'a>(path: &'a str, arguments: &'a [Argument<'a>]) -> Call<'a> {
+    Call {
+        destination: SYSTEMD,
+        path,
+        interface: PROPERTIES,
+        member: "Get",
+        arguments,
+    }
+}
+
+/// Name, and load, active and sub state of each unit of a list.
+fn listed(answer: &Message) -> Result<Vec<(String, [Text; 3])>, Malformed> {
+    answer.body("a(ssssssouso)")?.structures(|unit| {
+        let name = unit.text()?.to_owned();
+        let _description = unit.text()?;
+        let words = [unit.text()?, unit.text()?, unit.text()?].map(Text::from);
+        let _following = unit.text()?;
+        let _path = unit.text()?;
+        let _job = unit.u32()?;
+        let _job_type = unit.text()?;
+        let _job_path = unit.text()?;
+        Ok((name, words))
+    })
+}
+
+/// The object of a unit: its name with what an object path may not hold as `_` and two hex digits
+/// (`bus_label_escape`, src/basic/bus-label.c: a digit at the start, too).
+fn object(unit: &str) -> String {
+    let mut path = UNITS.to_owned();
+    for (at, byte) in unit.bytes().enumerate() {
+        if byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("_{byte:02x}"));
+        }
+    }
+    if unit.is_empty() {
+        path.push('_');
+    }
+    path
+}

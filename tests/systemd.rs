@@ -1,0 +1,246 @@
+//! Units of a systemd of our own: what is read is what `systemctl` shows, and jobs do what they say.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use common::not_tested;
+use hairpin_mesh::kernel::systemd::{Error, Systemd, UnitState, Way, marker_unit};
+
+const SYSTEMD: &str = "/usr/lib/systemd/systemd";
+
+/// Set, to the folder to use, in the process that has the namespaces.
+const INSIDE: &str = "HAIRPIN_MESH_OWN_SYSTEMD";
+
+/// Runs `body` beside a systemd that manages units of a user, in namespaces of its own: starts this
+/// program again in them, for the test `name` alone, which then comes here a second time.
+fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
+    if let Some(folder) = std::env::var_os(INSIDE) {
+        let folder = PathBuf::from(folder);
+        let _systemd = start(&folder);
+        return body(&folder);
+    }
+    let namespaces = [
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--cgroup",
+        "--mount-proc",
+    ];
+    let can = |command: &mut Command| command.output().is_ok_and(|o| o.status.success());
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(namespaces);
+        command
+    };
+    if !Path::new(SYSTEMD).exists() || !can(unshare().arg("true")) {
+        not_tested(name, "no systemd, or no namespaces for one, here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = unshare()
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, folder.path())
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Starts it, and waits until it answers.
+fn start(folder: &Path) -> Child {
+    // It starts where systemd runs alone, and wants control groups to put its units in.
+    let script =
+        "mkdir -p /run/systemd && mount -t tmpfs run /run/systemd && mkdir /run/systemd/system &&
+        mount -t tmpfs cgroup /sys/fs/cgroup && mount -t cgroup2 cgroup /sys/fs/cgroup";
+    let mounted = Command::new("sh").args(["-ec", script]).status().unwrap();
+    assert!(mounted.success());
+    let units = folder.join("systemd/user");
+    std::fs::create_dir_all(&units).unwrap();
+    for (name, service) in [
+        ("dsv41-mesh-marker@", "ExecStart=sleep 1000"),
+        ("failing", "Type=oneshot\nExecStart=false"),
+        ("slow", "Type=oneshot\nExecStart=sleep 1000"),
+    ] {
+        let path = units.join(format!("{name}.service"));
+        std::fs::write(path, format!("[Service]\n{service}\n")).unwrap();
+    }
+    let systemd = Command::new(SYSTEMD)
+        .args(["--user", "--log-target=null"])
+        .spawn()
+        .unwrap();
+    let socket = folder.join("systemd/private");
+    let end = Instant::now() + Duration::from_secs(60);
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        assert!(Instant::now() < end, "systemd does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    systemd
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// A unit as `systemctl` shows it.
+fn shown(unit: &str) -> UnitState {
+    let properties = "-pLoadState,ActiveState,SubState,MainPID,ExecMainStartTimestampMonotonic";
+    let output = Command::new("systemctl")
+        .args(["--user", "show", properties, "--", unit])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = |key: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.unwrap_or_else(|| panic!("{key}: {text}")).to_owned()
+    };
+    UnitState {
+        load: value("LoadState").as_str().into(),
+        active: value("ActiveState").as_str().into(),
+        sub: value("SubState").as_str().into(),
+        main_pid: value("MainPID").parse().unwrap(),
+        started_usec_monotonic: value("ExecMainStartTimestampMonotonic").parse().unwrap(),
+    }
+}
+
+#[test]
+fn units_are_started_stopped_and_read_as_systemctl_shows_them() {
+    beside_systemd(
+        "units_are_started_stopped_and_read_as_systemctl_shows_them",
+        |folder| jobs(&folder.join("systemd/private"), Way::Peer),
+    );
+}
+
+#[test]
+fn the_same_goes_over_a_bus() {
+    beside_systemd("the_same_goes_over_a_bus", |folder| {
+        let bus = folder.join("bus");
+        if bus.exists() {
+            jobs(&bus, Way::Bus);
+        } else {
+            not_tested("systemd over a bus", "no bus daemon here");
+        }
+    });
+}
+
+fn jobs(socket: &Path, way: Way) {
+    let mut systemd = Systemd::connect(socket, way).unwrap();
+    let [a, b] = ["rocep1s0f0", "mlx5-0"].map(|name| marker_unit(&name.parse().unwrap()));
+    let units = [
+        a.clone(),
+        b.clone(),
+        "none@x.service".to_owned(),
+        "failing.service".to_owned(),
+    ];
+    let states = |systemd: &mut Systemd| {
+        let states = systemd.states(&units).unwrap();
+        let theirs: Vec<UnitState> = units.iter().map(|unit| shown(unit)).collect();
+        assert_eq!(states, theirs);
+        states
+    };
+    let before = states(&mut systemd);
+    assert_eq!(before[0].load.as_str(), "loaded");
+    assert_eq!(
+        (before[0].active.as_str(), before[0].main_pid),
+        ("inactive", 0)
+    );
+    assert_eq!(before[2].load.as_str(), "not-found");
+
+    systemd.start(&a, soon()).unwrap();
+    systemd.start(&b, soon()).unwrap();
+    let started = states(&mut systemd);
+    for state in &started[..2] {
+        assert_eq!(
+            (state.active.as_str(), state.sub.as_str()),
+            ("active", "running")
+        );
+        assert!(state.main_pid > 0 && state.started_usec_monotonic > 0);
+    }
+    // Again: nothing to do. Then anew, and away.
+    systemd.start(&a, soon()).unwrap();
+    assert_eq!(states(&mut systemd), started);
+    systemd.restart(&a, soon()).unwrap();
+    let again = states(&mut systemd);
+    assert_ne!(again[0].main_pid, started[0].main_pid);
+    assert!(again[0].started_usec_monotonic > started[0].started_usec_monotonic);
+    assert_eq!(again[1], started[1]);
+    systemd.stop(&a, soon()).unwrap();
+    systemd.stop(&b, soon()).unwrap();
+    assert_eq!(states(&mut systemd)[0].active.as_str(), "inactive");
+
+    let error = systemd.start("failing.service", soon()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot start failing.service: the job ended in failed, the unit in exit-code (systemctl status failing.service)"
+    );
+    assert_eq!(states(&mut systemd)[3].active.as_str(), "failed");
+    let error = systemd.start("none@x.service", soon()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Refused { name, .. } if name.as_str() == "org.freedesktop.systemd1.NoSuchUnit"),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("Unit none@x.service not found"),
+        "{error}"
+    );
+
+    let short = Instant::now() + Duration::from_millis(200);
+    let error = systemd.start("slow.service", short).unwrap_err();
+    assert!(
+        matches!(error, Error::Late { verb: "start", .. }),
+        "{error}"
+    );
+    // The connection is as good as before, and what goes on is another job's.
+    systemd.start(&a, soon()).unwrap();
+    systemd.stop("slow.service", soon()).unwrap();
+    systemd.stop(&a, soon()).unwrap();
+    states(&mut systemd);
+    assert_eq!(systemd.states(&[]).unwrap(), []);
+}
+
+#[test]
+fn the_unit_of_a_marker_is_named_as_systemd_escape_names_it() {
+    for name in ["rocep1s0f0", "mlx5-0", "a.b_c:d-e--f", "0", "x_2d"] {
+        let output = Command::new("systemd-escape")
+            .args(["--template=dsv41-mesh-marker@.service", name])
+            .output();
+        match output {
+            Ok(output) => assert_eq!(
+                String::from_utf8(output.stdout).unwrap().trim(),
+                marker_unit(&name.parse().unwrap())
+            ),
+            Err(error) => return not_tested("names of units", &error.to_string()),
+        }
+    }
+}
+
+#[test]
+fn a_host_without_systemd_says_so() {
+    match Systemd::open() {
+        Err(Error::NotRunning) => assert!(!Path::new("/run/systemd/system").exists()),
+        _ => assert!(Path::new("/run/systemd/system").exists()),
+    }
+    let error = Systemd::connect(Path::new("/dev/null/none"), Way::Peer)
+        .err()
+        .unwrap();
+    assert!(
+        error
+            .to_string()
+            .starts_with("cannot reach systemd: /dev/null/none: "),
+        "{error}"
+    );
+}
