@@ -33,6 +33,8 @@ pub enum Verb {
     Up(UpArgs),
     /// Remove from this host exactly what `up` made.
     Down(DownArgs),
+    /// Compare this host, or all hosts over SSH, with the plan; change nothing.
+    Verify(VerifyArgs),
 }
 
 /// Which plan, and which host of it this is.
@@ -135,6 +137,23 @@ pub struct PlanArgs {
     /// The ring's hosts in TP rank order, the head first.
     #[arg(value_name = "HOST", required = true)]
     pub hosts: Vec<HostName>,
+}
+
+/// `verify`
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// The plan; `-` for standard input. Root reads a file only where root alone may write.
+    #[arg(long, value_name = "FILE", default_value = crate::node::identity::INSTALLED_PLAN)]
+    pub plan: PathBuf,
+    /// What the plan calls this host; without it what /etc/dsv41-mesh/host says, else the host name.
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<HostName>,
+    /// Every host of the plan, over SSH, where the program must be installed.
+    #[arg(long, conflicts_with = "host")]
+    pub all: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A hairpin queue size, or "keep".

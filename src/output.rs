@@ -9,6 +9,16 @@ use crate::finding::{Finding, Severity};
 const PROBLEM: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default();
 
+/// How something stands as a word of fixed width, coloured where there is colour.
+pub fn standing(word: &str) -> String {
+    let style = match word {
+        "FAIL" => PROBLEM,
+        "ok" => AnsiColor::Green.on_default(),
+        _ => WARNING,
+    };
+    format!("{style}{word:<12}{style:#}")
+}
+
 /// Writes a result to stdout. A reader that went away is no error.
 ///
 /// # Errors

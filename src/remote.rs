@@ -1,7 +1,7 @@
 //! Running the installed program on other hosts over SSH: all at once, bounded in time and output.
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -34,6 +34,9 @@ pub enum RemoteError {
     /// It took too long and was ended.
     #[error("no answer within {} s", LIMIT.as_secs())]
     Late,
+    /// Something that it was to read could not be given to it.
+    #[error("its input could not be written: {0}")]
+    Input(io::Error),
     /// It printed more than any document is long.
     #[error("printed more than {LARGEST_DOCUMENT} bytes")]
     Flood,
@@ -56,25 +59,35 @@ pub enum RemoteError {
 /// The command line for a host's shell: the installed program with `arguments`, through `sudo -n`
 /// when that works.
 ///
-/// The arguments are this program's own words, never a user's: they go into a shell line as they
-/// are, so anything but letters, digits and `-` is refused by an assertion in debug builds.
+/// The arguments are this program's own words and validated names: they go into a shell line as they
+/// are, so anything but letters, digits, `-`, `_` and `.` is refused by an assertion in debug builds.
 fn remote_line(arguments: &[&str]) -> String {
-    debug_assert!(
-        arguments
-            .iter()
-            .all(|a| a.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))
-    );
+    debug_assert!(arguments.iter().all(|a| {
+        a.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    }));
     let words = arguments.join(" ");
     // `sh -c`, because the user's login shell need not be one that reads this.
     format!(
         "sh -c 'test -x {INSTALLED} || exit 127; \
-         if test \"$(id -u)\" != 0 && sudo -n true 2>/dev/null; then exec sudo -n {INSTALLED} {words}; fi; \
+         if test \"$(id -u)\" != 0 && sudo -n true </dev/null 2>/dev/null; then exec sudo -n {INSTALLED} {words}; fi; \
          exec {INSTALLED} {words}'"
     )
 }
 
-/// Runs the installed program with `arguments` on `host` and gives what it prints.
-fn run(host: &HostName, arguments: &[&str], deadline: Instant) -> Result<Vec<u8>, RemoteError> {
+/// What is run on another host.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Arguments of the installed program.
+    pub arguments: &'a [&'a str],
+    /// What it reads from its standard input.
+    pub input: &'a [u8],
+    /// Exit codes with which it has answered.
+    pub answers: &'a [i32],
+}
+
+/// Runs the installed program on `host` and gives what it prints.
+fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>, RemoteError> {
     let mut child = Command::new("ssh")
         // No question that nobody answers; a dead host is noticed before the limit.
         .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T"])
@@ -82,22 +95,42 @@ fn run(host: &HostName, arguments: &[&str], deadline: Instant) -> Result<Vec<u8>
         .args([
             OsStr::new("--"),
             OsStr::new(host.as_str()),
-            OsStr::new(&remote_line(arguments)),
+            OsStr::new(&remote_line(question.arguments)),
         ])
-        .stdin(Stdio::null())
+        .stdin(if question.input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .map_err(RemoteError::Start)?;
-    let result = collect(&mut child, deadline);
-    if result.is_err() {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+    let stdin = child.stdin.take();
+    let (result, given) = std::thread::scope(|scope| {
+        let writer = stdin.map(|mut stdin| scope.spawn(move || stdin.write_all(question.input)));
+        let result = collect(&mut child, deadline);
+        if result.is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // The child has ended, so its end of the pipe is closed and the writer ends too, but for one
+        // that ssh left behind with it, which the kernel ends no later than this program.
+        let given = writer.map_or(Ok(()), |writer| {
+            writer
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread failed")))
+        });
+        (result, given)
+    });
     let (status, stdout, stderr) = result?;
     let said = last_words(&stderr);
     match status.code() {
-        Some(0) => Ok(stdout),
+        Some(code) if question.answers.contains(&code) => {
+            // One that answers without having read everything has not answered the question.
+            given.map_err(RemoteError::Input)?;
+            Ok(stdout)
+        }
         Some(127) => Err(RemoteError::NotInstalled),
         // ssh's own failure (ssh(1), EXIT STATUS); the program there never exits with 255.
         Some(255) => Err(RemoteError::Ssh(said)),
@@ -199,17 +232,17 @@ fn last_words(stderr: &[u8]) -> String {
     }
 }
 
-/// Runs the installed program with `arguments` on all `hosts` at once; results in their order.
-/// On a terminal every host has a line that says where it stands.
-pub fn run_on_all(hosts: &[HostName], arguments: &[&str]) -> Vec<Result<Vec<u8>, RemoteError>> {
+/// Asks each host its question, all at once; results in their order. On a terminal every host has a
+/// line that says where it stands.
+pub fn ask_all(questions: &[(&HostName, Question)]) -> Vec<Result<Vec<u8>, RemoteError>> {
     let deadline = Instant::now() + LIMIT;
     let progress = MultiProgress::new();
     // The template is a constant that indicatif takes; the default style would do as well.
     let style = ProgressStyle::with_template("{prefix}: {msg} {elapsed}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bars: Vec<ProgressBar> = hosts
+    let bars: Vec<ProgressBar> = questions
         .iter()
-        .map(|host| {
+        .map(|(host, _)| {
             let bar = progress.add(
                 ProgressBar::new_spinner()
                     .with_style(style.clone())
@@ -221,12 +254,12 @@ pub fn run_on_all(hosts: &[HostName], arguments: &[&str]) -> Vec<Result<Vec<u8>,
         })
         .collect();
     std::thread::scope(|scope| {
-        let running: Vec<_> = hosts
+        let running: Vec<_> = questions
             .iter()
             .zip(&bars)
-            .map(|(host, bar)| {
+            .map(|((host, question), bar)| {
                 scope.spawn(move || {
-                    let result = run(host, arguments, deadline);
+                    let result = run(host, *question, deadline);
                     match &result {
                         Ok(_) => bar.finish_with_message("ok"),
                         Err(_) => bar.finish_with_message("FAIL"),

@@ -13,7 +13,7 @@
 //! (the eswitch mode, our own record) are not observed.
 
 mod marker;
-mod node;
+pub(crate) mod node;
 mod port;
 pub mod record;
 

@@ -91,7 +91,8 @@ fn memory(meminfo: &str) -> Option<Memory> {
 }
 
 /// `/proc/net/snmp` has two lines for each protocol: names, then values in the same order.
-fn snmp(table: &str, protocol: &str, name: &str) -> Option<u64> {
+/// A counter of `/proc/net/snmp` (proc(5)): a line of names, then one of values.
+pub(crate) fn snmp(table: &str, protocol: &str, name: &str) -> Option<u64> {
     let mut lines = table
         .lines()
         .filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));

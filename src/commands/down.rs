@@ -145,7 +145,9 @@ impl Down {
         self.findings = steps.left.iter().map(|row| obstacle(&host, row)).collect();
         if args.dry_run {
             let changes = steps.changes.iter();
-            self.changes = changes.map(|change| ChangeReport::of(change, None)).collect();
+            self.changes = changes
+                .map(|change| ChangeReport::of(change, None))
+                .collect();
             return Ok(if self.changes.is_empty() {
                 Verdict::InSync
             } else {

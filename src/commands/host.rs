@@ -61,7 +61,9 @@ pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), 
         Identity::This { .. } => Ok(()),
         Identity::Another(findings) => {
             let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-            lines.push(format!("this is not {host} of this plan; nothing was changed"));
+            lines.push(format!(
+                "this is not {host} of this plan; nothing was changed"
+            ));
             Err(Trouble::Several(lines))
         }
         Identity::NotObserved(why) => Err(Trouble::Usage(format!(

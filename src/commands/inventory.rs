@@ -25,7 +25,13 @@ pub(super) struct Asked {
 
 /// Asks all hosts at once; results in their order, each failure a line that names the host.
 pub(super) fn ask_all(hosts: &[HostName]) -> Vec<Result<Asked, String>> {
-    let results = remote::run_on_all(hosts, &["inventory", "--json"]);
+    let question = remote::Question {
+        arguments: &["inventory", "--json"],
+        input: &[],
+        answers: &[0],
+    };
+    let questions: Vec<_> = hosts.iter().map(|host| (host, question)).collect();
+    let results = remote::ask_all(&questions);
     hosts
         .iter()
         .zip(results)

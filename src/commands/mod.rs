@@ -5,6 +5,7 @@
 //! | `inventory.rs` | `inventory` |
 //! | `plan.rs` | `plan` |
 //! | `up.rs`, `down.rs` | `up`, `down` |
+//! | `verify.rs` | `verify` |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod down;
@@ -12,6 +13,7 @@ mod host;
 mod inventory;
 mod plan;
 mod up;
+mod verify;
 
 use crate::cli::{Cli, Verb};
 use crate::files::FileError;
@@ -63,6 +65,7 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Plan(args) => plan::run(args),
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(args),
+        Verb::Verify(args) => verify::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

@@ -204,7 +204,8 @@ impl Up {
                 Verdict::InSync
             });
         }
-        let known_already = earlier.is_none() && state.applied().is_ok_and(|applied| applied.is_some());
+        let known_already =
+            earlier.is_none() && state.applied().is_ok_and(|applied| applied.is_some());
         if changes.is_empty() && self.not_done.is_empty() {
             state.remove_journal()?;
             if !known_already {
@@ -271,8 +272,15 @@ impl Up {
         let (disturbing, adding) = changes.into_iter().partition(Change::disturbs);
         self.not_done = disturbing;
         // What stays as it is cannot be asked to read back as wanted.
-        let stays = |row: &Row| matches!(row.state, ObjectState::Stale(Stale::Rule(_) | Stale::Route(_) | Stale::Marker));
-        node.wanted = node.wanted.but(rows.iter().filter(|row| stays(row)).map(|row| &row.object));
+        let stays = |row: &Row| {
+            matches!(
+                row.state,
+                ObjectState::Stale(Stale::Rule(_) | Stale::Route(_) | Stale::Marker)
+            )
+        };
+        node.wanted = node
+            .wanted
+            .but(rows.iter().filter(|row| stays(row)).map(|row| &row.object));
         adding
     }
 
@@ -290,7 +298,10 @@ impl Up {
     }
 
     fn say(&self, args: &UpArgs, verdict: Verdict) -> Result<(), Trouble> {
-        let host = self.here.as_ref().map_or("this host", |(host, _)| host.as_str());
+        let host = self
+            .here
+            .as_ref()
+            .map_or("this host", |(host, _)| host.as_str());
         output::findings(&self.findings);
         for line in &self.failures {
             output::failure(line);
@@ -361,11 +372,7 @@ impl Up {
 
 /// What the plan that was applied before has and this one has not; `None` when it is this plan, or
 /// none.
-fn earlier(
-    state: &State,
-    plan: &crate::plan::Plan,
-    host: &HostName,
-) -> Option<(Wanted, Applied)> {
+fn earlier(state: &State, plan: &crate::plan::Plan, host: &HostName) -> Option<(Wanted, Applied)> {
     let applied = match state.applied() {
         Ok(applied) => applied?,
         Err(error) => {

@@ -59,7 +59,7 @@ impl Verified {
     pub fn in_sync(&self) -> bool {
         self.findings
             .iter()
-            .all(|finding| finding.severity == Severity::Warning)
+            .all(|finding| worst(finding) == Severity::Warning)
     }
 }
 
@@ -184,7 +184,9 @@ fn queue(plan: &Plan, more: &PortMore, push: &mut impl FnMut(Finding)) {
         ),
         (Fact::Known(Some(size)), _) => warn(
             "hairpin-queue-unknown",
-            format!("hairpin_queue_size {size} may or may not be loaded; {DEFAULT_HAIRPIN_QUEUE} counts"),
+            format!(
+                "hairpin_queue_size {size} may or may not be loaded; {DEFAULT_HAIRPIN_QUEUE} counts"
+            ),
             "a size known to be loaded".into(),
         ),
         (Fact::Known(None), _) => warn(
@@ -232,7 +234,11 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         "clsact" => code("clsact-missing", "clsact-other", "clsact-in-the-way"),
         "rule" => code("rule-missing", "rule-other", "rule-in-the-way"),
         "marker" => code("marker-missing", "marker-without-rule", "marker-in-the-way"),
-        "neighbour" => code("neighbour-missing", "neighbour-other", "neighbour-in-the-way"),
+        "neighbour" => code(
+            "neighbour-missing",
+            "neighbour-other",
+            "neighbour-in-the-way",
+        ),
         _ => code("route-missing", "route-other", "route-in-the-way"),
     };
     let problem = |code, found: String| Finding::problem(code, found, wanted.clone());
@@ -316,8 +322,12 @@ fn link_of(wanted: &crate::facts::Route, present: &Present) -> Option<Finding> {
         .iter()
         .find(|flag| matches!(flag.as_str(), "linkdown" | "dead"))?;
     Some(
-        Finding::problem("route-linkdown", format!("the route is {down}"), "its link up")
-            .at(Object::Route(wanted.clone())),
+        Finding::problem(
+            "route-linkdown",
+            format!("the route is {down}"),
+            "its link up",
+        )
+        .at(Object::Route(wanted.clone())),
     )
 }
 
@@ -481,28 +491,30 @@ const CAUSES: &[(&str, &[&str])] = &[
     (
         "port-missing",
         &[
-            "port-", "clsact-", "rule-", "marker-", "neighbour-", "route-", "gateway-", "hairpin-",
+            "port-",
+            "clsact-",
+            "rule-",
+            "marker-",
+            "neighbour-",
+            "route-",
+            "gateway-",
+            "hairpin-",
         ],
     ),
-    (
-        "port-rdma",
-        &["port-gid", "port-rdma-", "marker-"],
-    ),
+    ("port-rdma", &["port-gid", "port-rdma-", "marker-"]),
     (
         "port-link",
         &[
-            "port-rdma-state", "port-gid", "port-rdma-mtu", "route-", "gateway-",
+            "port-rdma-state",
+            "port-gid",
+            "port-rdma-mtu",
+            "route-",
+            "gateway-",
         ],
     ),
-    (
-        "port-address",
-        &["port-gid", "route-missing", "gateway-"],
-    ),
+    ("port-address", &["port-gid", "route-missing", "gateway-"]),
     ("port-mtu", &["port-rdma-mtu"]),
-    (
-        "port-tc-offload",
-        &["rule-missing", "rule-not-in-hardware"],
-    ),
+    ("port-tc-offload", &["rule-missing", "rule-not-in-hardware"]),
     ("port-trust", &["rule-missing", "rule-not-in-hardware"]),
     ("clsact-", &["rule-missing"]),
 ];
@@ -656,7 +668,11 @@ fn port_detail(plan: &Plan, row: &PortRow, port: &PortNow) -> String {
     };
     let addresses = port.addresses.known().map_or("?".into(), |all| {
         let words: Vec<String> = all.iter().map(ToString::to_string).collect();
-        if words.is_empty() { "no address".into() } else { words.join(" ") }
+        if words.is_empty() {
+            "no address".into()
+        } else {
+            words.join(" ")
+        }
     });
     let rdma = match port.rdma_state.known() {
         Some(Some(state)) => state.to_string(),
@@ -683,7 +699,11 @@ fn port_detail(plan: &Plan, row: &PortRow, port: &PortNow) -> String {
         }
         _ => String::new(),
     };
-    let trust = port.more.trust.known().map_or(String::new(), |trust| format!(", trust {trust}"));
+    let trust = port
+        .more
+        .trust
+        .known()
+        .map_or(String::new(), |trust| format!(", trust {trust}"));
     format!(
         "{}, MTU {}, {addresses}, {} {rdma} (MTU {}), GID {}, offload {offload}{steering}{queue}{trust}",
         link.state,

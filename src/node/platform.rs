@@ -112,7 +112,9 @@ impl Node<'_> {
                 )));
             }
         }
-        let removed = self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, _| route.delete_clsact(index));
+        let removed = self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, _| {
+            route.delete_clsact(index)
+        });
         match removed {
             Err(failure) if !failure.already => return Err(failure),
             _ => {}

@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use crate::facts::{Fact, Filter, GidEntry, QueuePair, Side};
-use crate::kernel::devlink::{Devlink, FLOW_STEERING_MODE, Handle, Mode, Param};
+use crate::collect::record;
+use crate::facts::{Applied, Fact, Filter, GidEntry, QueuePair, Side, applied};
+use crate::kernel::devlink::{
+    Devlink, FLOW_STEERING_MODE, HAIRPIN_NUM_QUEUES, HAIRPIN_QUEUE_SIZE, Handle, Mode, Param,
+};
 use crate::kernel::ethtool::{Ethtool, HW_TC_OFFLOAD};
 use crate::kernel::netlink;
 use crate::kernel::process::Process;
@@ -13,9 +16,11 @@ use crate::kernel::rdma::{self, Nldev, Owner};
 use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
 use crate::kernel::systemd::{self, Systemd, UnitState, marker_unit};
-use crate::mesh::present::{LinkNow, MarkerNow, Open, PortNow, Present};
+use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
 use crate::names::{Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
+use crate::plan::mesh::DEFAULT_HAIRPIN_QUEUE;
+use crate::verbs::{self, Verbs};
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +35,8 @@ pub struct Subject {
     pub all_filters: BTreeSet<NetdevName>,
     /// Whether neighbours are asked about.
     pub neighbours: bool,
+    /// Whether what `verify` alone looks at is asked about.
+    pub more: bool,
 }
 
 /// A port that is asked about.
@@ -80,6 +87,8 @@ pub struct Sources {
     devlink: Result<Devlink, netlink::Error>,
     nldev: Result<Nldev, netlink::Error>,
     pub(super) systemd: Result<Systemd, systemd::Error>,
+    /// Loaded when it is needed.
+    verbs: Option<Result<Verbs, verbs::Error>>,
     /// The devices as they were when they were last read.
     pub(super) links: Vec<Link>,
 }
@@ -117,6 +126,7 @@ impl Sources {
             devlink: Devlink::open(),
             nldev: Nldev::open(),
             systemd: Systemd::open(),
+            verbs: None,
             links: Vec::new(),
         }
     }
@@ -158,6 +168,11 @@ impl Sources {
                         qdiscs: rows_of(&qdiscs, its),
                         filters: self.filters(subject, link),
                         neighbours: rows_of(&neighbours, its),
+                        more: if subject.more {
+                            self.more(port, link, &params, &devices)
+                        } else {
+                            PortMore::default()
+                        },
                         ..self.rdma(port, link, &devices)
                     }
                 }
@@ -222,6 +237,83 @@ impl Sources {
             // The device of that name is another port's.
             Fact::Known(None) => nothing(port, &format!("{} is not on {}", port.rdma, port.netdev)),
             Fact::NotObserved(why) => nothing(port, &why),
+        }
+    }
+
+    /// What `verify` alone looks at.
+    fn more(
+        &mut self,
+        port: &SubjectPort,
+        link: &Link,
+        params: &Fact<Vec<(Handle, Param)>>,
+        devices: &Fact<Vec<rdma::Device>>,
+    ) -> PortMore {
+        let device = devices.as_ref().map(|devices| {
+            let mut devices = devices.iter();
+            devices.find(|device| device.name == port.rdma).cloned()
+        });
+        let queue_pairs = match device {
+            Fact::Known(Some(device)) => ask(&mut self.nldev, "queue pairs", |nldev| {
+                nldev.queue_pairs(device.index)
+            })
+            .map(|all| all.into_iter().filter_map(of_others).collect()),
+            Fact::Known(None) => Fact::because(format!("no RDMA device {}", port.rdma)),
+            Fact::NotObserved(why) => Fact::NotObserved(why),
+        };
+        let verbs = self.verbs.get_or_insert_with(Verbs::load);
+        let rdma_active_mtu =
+            match ask(verbs, "active MTU", |verbs| verbs.open(&port.rdma)?.port(1)) {
+                Fact::Known(attr) => attr
+                    .active_mtu
+                    .ok_or("libibverbs gives a code that is not known here")
+                    .into(),
+                Fact::NotObserved(why) => Fact::NotObserved(why),
+            };
+        let trust = ask(&mut self.route, "DCB", |route| route.trust(&link.name));
+        let Some(handle) = handle(link, port) else {
+            let why = "the function of the port is not known";
+            return PortMore {
+                eswitch: Fact::because(why),
+                rdma_active_mtu,
+                trust,
+                queue_size: Fact::because(why),
+                queue_state: Fact::because(why),
+                num_queues: Fact::because(why),
+                queue_pairs,
+            };
+        };
+        let number = |name| number_of(params, &handle, name);
+        let queue_size = number(HAIRPIN_QUEUE_SIZE);
+        let num_queues = number(HAIRPIN_NUM_QUEUES);
+        let reloads = ask(&mut self.devlink, "devlink", |devlink| {
+            devlink.reloads(&handle)
+        });
+        let queue_state = match (&queue_size, reloads) {
+            (Fact::Known(Some(size)), Fact::Known(reloads)) => match reloads.driver_reinit {
+                Some(count) => {
+                    let pci = handle.device.as_str().parse().ok();
+                    let boot_id = sysfs::text("/proc/sys/kernel/random/boot_id").ok();
+                    let found = pci
+                        .zip(boot_id)
+                        .and_then(|(pci, boot_id)| record::read(pci, &boot_id).ok().flatten());
+                    Fact::Known(applied(*size, DEFAULT_HAIRPIN_QUEUE, count, found.as_ref()))
+                }
+                None => Fact::Known(Applied::Unknown),
+            },
+            (_, Fact::NotObserved(why)) => Fact::NotObserved(why),
+            _ => Fact::because("the driver shows no hairpin_queue_size"),
+        };
+        let eswitch = ask(&mut self.devlink, "devlink eswitch", |devlink| {
+            devlink.eswitch_mode(&handle)
+        });
+        PortMore {
+            eswitch: eswitch.map(|mode| mode.as_deref().map(Text::from)),
+            rdma_active_mtu,
+            trust,
+            queue_size,
+            queue_state,
+            num_queues,
+            queue_pairs,
         }
     }
 
@@ -397,6 +489,7 @@ fn nothing(port: &SubjectPort, why: &str) -> PortNow {
         qdiscs: Fact::because(why),
         filters: Fact::because(why),
         neighbours: Fact::because(why),
+        more: PortMore::default(),
     }
 }
 
@@ -408,21 +501,44 @@ fn rows_of<T: Clone>(rows: &Fact<Vec<(u32, T)>>, its: impl Fn(u32) -> bool) -> F
     })
 }
 
+/// The port's function as devlink names it.
+fn handle(link: &Link, port: &SubjectPort) -> Option<Handle> {
+    match (&link.parent, port.pci) {
+        (Some((bus, device)), _) => Some(Handle {
+            bus: bus.clone(),
+            device: device.clone(),
+        }),
+        (None, Some(pci)) => Some(Handle {
+            bus: "pci".into(),
+            device: pci.to_string().as_str().into(),
+        }),
+        (None, None) => None,
+    }
+}
+
+/// A driverinit parameter of a function; `None` when its driver has none of that name.
+fn number_of(
+    params: &Fact<Vec<(Handle, Param)>>,
+    handle: &Handle,
+    name: &str,
+) -> Fact<Option<u32>> {
+    params.as_ref().map(|params| {
+        let mut own = params
+            .iter()
+            .filter(|(of, param)| of == handle && param.name == name)
+            .flat_map(|(_, param)| &param.values);
+        own.find(|(mode, _)| *mode == Mode::Driverinit)
+            .and_then(|(_, value)| value.number())
+    })
+}
+
 fn steering(
     params: &Fact<Vec<(Handle, Param)>>,
     link: &Link,
     port: &SubjectPort,
 ) -> Fact<Option<Text>> {
-    let handle = match (&link.parent, port.pci) {
-        (Some((bus, device)), _) => Handle {
-            bus: bus.clone(),
-            device: device.clone(),
-        },
-        (None, Some(pci)) => Handle {
-            bus: "pci".into(),
-            device: pci.to_string().as_str().into(),
-        },
-        (None, None) => return Fact::because("the function of the port is not known"),
+    let Some(handle) = handle(link, port) else {
+        return Fact::because("the function of the port is not known");
     };
     params.as_ref().map(|params| {
         let mut own = params

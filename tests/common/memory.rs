@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hairpin_mesh::facts::{Fact, Filter, GidEntry, Qdisc, ROCE_V2, Side};
+use hairpin_mesh::facts::{Applied, Fact, Filter, GidEntry, Qdisc, ROCE_V2, Side, Trust};
 use hairpin_mesh::mesh::apply::{Failure, Platform, Step};
 use hairpin_mesh::mesh::change::Change;
 use hairpin_mesh::mesh::compare::{State, compare, differences, reads_back};
-use hairpin_mesh::mesh::present::{LinkNow, MarkerNow, PortNow, Present};
+use hairpin_mesh::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use hairpin_mesh::mesh::wanted::Wanted;
 use hairpin_mesh::names::Gid;
 use hairpin_mesh::plan::{HostPlan, Plan};
@@ -39,6 +39,15 @@ pub fn bare(plan: &Plan, host: &HostPlan) -> Present {
             qdiscs: Fact::Known(vec![qdisc("mq", "0:", "root")]),
             filters: Fact::Known(Vec::new()),
             neighbours: Fact::Known(Vec::new()),
+            more: PortMore {
+                eswitch: Fact::Known(Some("legacy".into())),
+                rdma_active_mtu: Fact::Known(4096),
+                trust: Fact::Known(Trust::Pcp),
+                queue_size: Fact::Known(Some(8192)),
+                queue_state: Fact::Known(Applied::Applied),
+                num_queues: Fact::Known(Some(4)),
+                queue_pairs: Fact::Known(Vec::new()),
+            },
         })
         .collect();
     Present {

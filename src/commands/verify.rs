@@ -1,0 +1,419 @@
+//! `verify`: this host, or all hosts over SSH, held against the plan. Changes nothing.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::host::refuse_another;
+use super::{Exit, Trouble};
+use crate::cli::VerifyArgs;
+use crate::facts::Fact;
+use crate::finding::Finding;
+use crate::json::{At, DocumentError, LARGEST_DOCUMENT, Value, parse, pretty};
+use crate::kernel::sysfs;
+use crate::mesh::condition::identity;
+use crate::mesh::verify::{Check, NOT_COVERED, verify};
+use crate::names::HostName;
+use crate::node::identity::{INSTALLED_PLAN, PlanDocument, own_name, read_file, read_plan, sha256};
+use crate::node::read::{Sources, Subject};
+use crate::node::state::State;
+use crate::output;
+use crate::remote::{self, Question};
+
+/// The report's name and version.
+const REPORT: &str = "hairpin-mesh.verify-report/v1";
+
+#[derive(Serialize)]
+struct Report<'a> {
+    schema: &'static str,
+    /// SHA-256 of the plan that the hosts were held against.
+    plan_sha256: &'a str,
+    /// Whether every host was read and is as planned.
+    in_sync: bool,
+    /// One for each host that answered.
+    hosts: Vec<Value>,
+    /// Hosts that did not, and why.
+    failed: Vec<Failed>,
+    /// What a look cannot show.
+    not_covered: &'static [&'static str],
+}
+
+#[derive(Serialize)]
+struct Failed {
+    host: HostName,
+    why: String,
+}
+
+#[derive(Serialize)]
+struct HostReport<'a> {
+    host: &'a HostName,
+    in_sync: bool,
+    checks: &'a [Check],
+    findings: &'a [Finding],
+    /// Packets that the kernel forwarded since boot.
+    ip_forwarded_datagrams: Fact<u64>,
+}
+
+#[derive(Serialize)]
+struct TroubleReport {
+    schema: &'static str,
+    in_sync: bool,
+    trouble: Vec<String>,
+}
+
+pub(super) fn run(args: VerifyArgs) -> Result<Exit, Trouble> {
+    let result = run_with(&args);
+    if let (Err(trouble), true) = (&result, args.json) {
+        output::result(&pretty(&TroubleReport {
+            schema: REPORT,
+            in_sync: false,
+            trouble: trouble.to_string().lines().map(str::to_owned).collect(),
+        }))?;
+    }
+    result
+}
+
+fn run_with(args: &VerifyArgs) -> Result<Exit, Trouble> {
+    let given = args.plan == Path::new("-");
+    let document = if given {
+        let mut bytes = Vec::new();
+        std::io::stdin()
+            .lock()
+            .take(LARGEST_DOCUMENT + 1)
+            .read_to_end(&mut bytes)?;
+        PlanDocument::read("standard input", bytes)?
+    } else {
+        read_plan(&args.plan)?
+    };
+    let plan_sha256 = document.sha256();
+    let (hosts, failed) = if args.all {
+        all(&document)
+    } else {
+        (vec![this_host(args, &document, given)?], Vec::new())
+    };
+    let all_in_sync = hosts.iter().all(is_in_sync);
+    let report = Report {
+        schema: REPORT,
+        plan_sha256: &plan_sha256,
+        in_sync: failed.is_empty() && all_in_sync,
+        hosts,
+        failed,
+        not_covered: NOT_COVERED,
+    };
+    if args.json {
+        output::result(&pretty(&report))?;
+    } else {
+        show(&report)?;
+    }
+    for failed in &report.failed {
+        output::failure(&format!("{}: {}", failed.host, failed.why));
+    }
+    Ok(if !report.failed.is_empty() {
+        Exit::Trouble
+    } else if report.in_sync {
+        Exit::Yes
+    } else {
+        Exit::No
+    })
+}
+
+/// This host's part of the report.
+fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<Value, Trouble> {
+    let plan = &document.plan;
+    let host = own_name(plan, args.host.as_ref())?;
+    let Some(host_plan) = plan.for_host(host.as_str()) else {
+        return Err(Trouble::Usage(format!("the plan has no host {host}")));
+    };
+    let mut subject = Subject::default();
+    subject.add(&host_plan, plan.gid_index);
+    subject.all_filters = host_plan
+        .ports
+        .iter()
+        .map(|row| row.netdev.clone())
+        .collect();
+    subject.neighbours = true;
+    subject.more = true;
+    let present = Sources::open().read(&subject, Default::default());
+    refuse_another(identity(&host_plan, &present), &host)?;
+    let mut verified = verify(plan, &host_plan, &present);
+    verified.findings.extend(plan_findings(
+        &host,
+        document,
+        given || args.plan != Path::new(INSTALLED_PLAN),
+    ));
+    let report = HostReport {
+        host: &host,
+        // After all findings are in.
+        in_sync: verified.in_sync(),
+        checks: &verified.checks,
+        findings: &verified.findings,
+        ip_forwarded_datagrams: sysfs::table("/proc/net/snmp")
+            .map_err(|e| e.to_string())
+            .and_then(|table| {
+                crate::collect::node::snmp(&table, "Ip", "ForwDatagrams")
+                    .ok_or_else(|| "/proc/net/snmp does not have it".to_owned())
+            })
+            .into(),
+    };
+    Ok(parse("this host's report", pretty(&report).as_bytes())?)
+}
+
+/// Whether the plan is the one that is installed, and the one that was applied.
+fn plan_findings(host: &HostName, document: &PlanDocument, elsewhere: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let own = document.sha256();
+    let mut push = |finding: Finding| findings.push(finding.on(host).at(INSTALLED_PLAN));
+    if elsewhere {
+        let path = Path::new(INSTALLED_PLAN);
+        if std::fs::symlink_metadata(path).is_err() {
+            push(Finding::warning(
+                "plan-not-installed",
+                "no plan is installed",
+                format!("SHA-256 {own}"),
+            ));
+        } else {
+            match read_file(path) {
+                Ok(bytes) if sha256(&bytes) == own => {}
+                Ok(bytes) => push(
+                    Finding::problem(
+                        "plan-other-installed",
+                        format!("the installed plan has SHA-256 {}", sha256(&bytes)),
+                        own.clone(),
+                    )
+                    .advise(format!("hairpin-mesh deploy --plan FOLDER {host}")),
+                ),
+                Err(error) => push(Finding::not_observed(
+                    "plan-other-installed",
+                    "the installed plan",
+                    error,
+                    own.clone(),
+                )),
+            }
+        }
+    }
+    // Without root there is nothing to be read here.
+    if let Ok(Some(state)) = State::open() {
+        if state.has_journal() {
+            push(
+                Finding::warning(
+                    "journal-left",
+                    format!(
+                        "{} is there: a run was killed or could not take back what it did",
+                        state.journal_path().display()
+                    ),
+                    "none",
+                )
+                .advise("hairpin-mesh up"),
+            );
+        }
+        if let Ok(Some(applied)) = state.applied() {
+            if applied.plan != document.plan {
+                push(
+                    Finding::warning(
+                        "plan-other-applied",
+                        "another plan was applied last",
+                        "this one",
+                    )
+                    .advise("hairpin-mesh up"),
+                );
+            }
+        }
+    }
+    findings
+}
+
+/// All hosts of the plan, over SSH: each is given the plan and tells its part of the report.
+fn all(document: &PlanDocument) -> (Vec<Value>, Vec<Failed>) {
+    let hosts = &document.plan.hosts;
+    let arguments: Vec<[&str; 6]> = hosts
+        .iter()
+        .map(|host| ["verify", "--json", "--plan", "-", "--host", host.as_str()])
+        .collect();
+    let questions: Vec<(&HostName, Question)> = hosts
+        .iter()
+        .zip(&arguments)
+        .map(|(host, arguments)| {
+            let question = Question {
+                arguments,
+                input: &document.bytes,
+                answers: &[0, 1],
+            };
+            (host, question)
+        })
+        .collect();
+    let (mut told, mut failed) = (Vec::new(), Vec::new());
+    for (host, result) in hosts.iter().zip(remote::ask_all(&questions)) {
+        let part = result
+            .map_err(|e| e.to_string())
+            .and_then(|bytes| part_of(host, &bytes).map_err(|e| e.to_string()));
+        match part {
+            Ok(part) => told.push(part),
+            Err(why) => failed.push(Failed {
+                host: host.clone(),
+                why,
+            }),
+        }
+    }
+    (told, failed)
+}
+
+/// Most hosts, checks and findings that are taken from one report.
+const MOST: usize = 4096;
+
+/// The one host's part of a report that another host told, checked as far as it is used here.
+fn part_of(host: &HostName, bytes: &[u8]) -> Result<Value, DocumentError> {
+    let name = format!("{host}: its report");
+    let value = parse(&name, bytes)?;
+    let root = At::root(&name, &value);
+    root.need("schema")?.exactly(REPORT)?;
+    let hosts = root.need("hosts")?;
+    let part = hosts
+        .items(1)?
+        .next()
+        .ok_or_else(|| hosts.error("is empty, one host wanted"))?;
+    part.need("host")?.exactly(host.as_str())?;
+    let in_sync = part.need("in_sync")?.bool()?;
+    for check in part.need("checks")?.items(MOST)? {
+        for key in ["standing", "object", "detail"] {
+            check.need(key)?.text()?;
+        }
+    }
+    let mut refuses = false;
+    for finding in part.need("findings")?.items(MOST)? {
+        refuses |= check_finding(&finding, 0)?;
+    }
+    if in_sync == refuses {
+        return Err(part.error("says in_sync, and its findings say otherwise"));
+    }
+    Ok(part.value().clone())
+}
+
+/// How deep consequences are nested at most.
+const DEEPEST: usize = 4;
+
+/// Whether the finding, or one that follows from it, is more than a warning.
+fn check_finding(finding: &At, depth: usize) -> Result<bool, DocumentError> {
+    for key in ["code", "severity", "found", "wanted"] {
+        finding.need(key)?.text()?;
+    }
+    let mut refuses = finding.need("severity")?.text()? != "warning";
+    if let Some(consequences) = finding.get("consequences")? {
+        if depth == DEEPEST {
+            return Err(consequences.error("is nested too deep"));
+        }
+        for finding in consequences.items(MOST)? {
+            refuses |= check_finding(&finding, depth + 1)?;
+        }
+    }
+    Ok(refuses)
+}
+
+fn is_in_sync(part: &Value) -> bool {
+    At::root("report", part)
+        .need("in_sync")
+        .and_then(|at| at.bool())
+        .unwrap_or(false)
+}
+
+/// The report as a table and findings, for people.
+fn show(report: &Report) -> Result<(), Trouble> {
+    let mut text = String::new();
+    for part in &report.hosts {
+        let root = At::root("report", part);
+        show_host(&mut text, &root)?;
+    }
+    let not_in_sync = report.hosts.iter().filter(|part| !is_in_sync(part)).count();
+    if report.hosts.len() + report.failed.len() > 1 {
+        text += &format!(
+            "{} of {} hosts as planned\n",
+            report.hosts.len() - not_in_sync,
+            report.hosts.len() + report.failed.len()
+        );
+    }
+    text += "not covered:\n";
+    for what in report.not_covered {
+        text += &format!("  {what}\n");
+    }
+    output::result(&text)?;
+    Ok(())
+}
+
+fn show_host(text: &mut String, part: &At) -> Result<(), DocumentError> {
+    let host = plain(part.need("host")?.text()?);
+    let in_sync = part.need("in_sync")?.bool()?;
+    *text += &format!(
+        "{host}: {}\n",
+        if in_sync {
+            "as planned"
+        } else {
+            "not as planned"
+        }
+    );
+    let checks: Vec<[String; 3]> = part
+        .need("checks")?
+        .items(MOST)?
+        .map(|check| {
+            let field = |key: &str| Ok(plain(check.need(key)?.text()?));
+            Ok([field("standing")?, field("object")?, field("detail")?])
+        })
+        .collect::<Result<_, DocumentError>>()?;
+    let width = checks.iter().map(|row| row[1].len()).max().unwrap_or(0);
+    for [standing, object, detail] in &checks {
+        let line = format!("  {} {object:width$}  {detail}", output::standing(standing));
+        *text += line.trim_end();
+        *text += "\n";
+    }
+    for finding in part.need("findings")?.items(MOST)? {
+        show_finding(text, &finding, 1)?;
+    }
+    let forwarded = part.get("ip_forwarded_datagrams")?;
+    if let Some(count) = forwarded.and_then(|at| at.integer::<u64>(0, u64::MAX.into()).ok()) {
+        *text += &format!("  IpForwDatagrams {count}\n");
+    }
+    Ok(())
+}
+
+/// `FAIL port-link enp1s0f0np0: what is, what is wanted`, what to do, and what follows.
+fn show_finding(text: &mut String, finding: &At, depth: usize) -> Result<(), DocumentError> {
+    let field = |key: &str| Ok::<_, DocumentError>(plain(finding.need(key)?.text()?));
+    let word = match finding.need("severity")?.text()? {
+        "problem" => "FAIL",
+        "warning" => "warning",
+        _ => "not observed",
+    };
+    let indent = "  ".repeat(depth);
+    let object = match finding.get("object")? {
+        Some(object) if !object.is_null() => format!(" {}", plain(object.text()?)),
+        _ => String::new(),
+    };
+    *text += &format!(
+        "{indent}{} [{}]{object}: {}, {} wanted\n",
+        output::standing(word).trim_end(),
+        field("code")?,
+        field("found")?,
+        field("wanted")?
+    );
+    if let Some(advice) = finding.get("advice")? {
+        *text += &format!("{indent}  do: {}\n", plain(advice.text()?));
+    }
+    if let Some(consequences) = finding.get("consequences")? {
+        let mut first = true;
+        for consequence in consequences.items(MOST)? {
+            if first {
+                *text += &format!("{indent}  and so:\n");
+                first = false;
+            }
+            show_finding(text, &consequence, depth + 2)?;
+        }
+    }
+    Ok(())
+}
+
+/// Text of another host, safe to show on a terminal.
+fn plain(text: &str) -> String {
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(2000)
+        .collect()
+}
