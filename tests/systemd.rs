@@ -21,8 +21,11 @@ const INSIDE: &str = "HAIRPIN_MESH_OWN_SYSTEMD";
 fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
     if let Some(folder) = std::env::var_os(INSIDE) {
         let folder = PathBuf::from(folder);
-        let _systemd = start(&folder);
-        return body(&folder);
+        let mut systemd = start(&folder);
+        body(&folder);
+        systemd.kill().unwrap();
+        systemd.wait().unwrap();
+        return;
     }
     let namespaces = [
         "--mount",
