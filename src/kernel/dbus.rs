@@ -458,7 +458,6 @@ impl Connection {
         }
         if left.abs_diff(self.timeout) > SLACK {
             self.stream.set_read_timeout(Some(left))?;
-            self.stream.set_write_timeout(Some(left))?;
             self.timeout = left;
         }
         Ok(())
@@ -471,5 +470,220 @@ fn late(error: io::Error) -> io::Error {
         io::ErrorKind::TimedOut.into()
     } else {
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kernel::{captured, damaged};
+
+    const SYSTEMD: &str = "org.freedesktop.systemd1";
+    const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+
+    /// What systemd 254 said to `systemctl start bad`, whose `ExecStart` is `false`: the answers to
+    /// `StartUnit` and to `Get` of the unit's `Result`, and the signal `JobRemoved`; and to
+    /// `systemctl start none@x.service`, which there is none of. As `strace` shows it.
+    const STARTED: &str = "6c020101250000000300000037000000050175000100000007017300180000006f72672e667265656465736b746f702e73797374656d6431000000000000000008016700016f0000200000002f6f72672f667265656465736b746f702f73797374656d64312f6a6f622f313600";
+    const RESULT: &str = "6c020101120000001400000037000000050175000400000007017300180000006f72672e667265656465736b746f702e73797374656d6431000000000000000008016700017600000173000009000000657869742d636f646500";
+    const REMOVED: &str = "6c0401014700000011000000a200000001016f00190000002f6f72672f667265656465736b746f702f73797374656d64310000000000000002017300200000006f72672e667265656465736b746f702e73797374656d64312e4d616e616765720000000000000000030173000a0000004a6f6252656d6f76656400000000000007017300180000006f72672e667265656465736b746f702e73797374656d643100000000000000000801670004756f73730000000000000010000000200000002f6f72672f667265656465736b746f702f73797374656d64312f6a6f622f3136000000000b0000006261642e7365727669636500060000006661696c656400";
+    const REFUSED: &str = "6c030101230000000100000067000000050175000100000004017300230000006f72672e667265656465736b746f702e73797374656d64312e4e6f53756368556e6974000000000007017300180000006f72672e667265656465736b746f702e73797374656d6431000000000000000008016700017300001e000000556e6974206e6f6e6540782e73657276696365206e6f7420666f756e642e00";
+
+    fn parsed(bytes: &[u8]) -> Message {
+        let (message, length) = Message::parse(bytes).unwrap().unwrap();
+        assert_eq!(length, bytes.len());
+        message
+    }
+
+    #[test]
+    fn calls_are_written_as_systemctl_writes_them() {
+        let start = Call {
+            destination: SYSTEMD,
+            path: "/org/freedesktop/systemd1",
+            interface: MANAGER,
+            member: "StartUnit",
+            arguments: &[Argument::Text("bad.service"), Argument::Text("replace")],
+        };
+        assert_eq!(
+            start.encode(1),
+            captured(
+                "6c0100011c00000001000000a000000001016f00190000002f6f72672f667265656465736b746f702f73797374656d64310000000000000003017300090000005374617274556e69740000000000000002017300200000006f72672e667265656465736b746f702e73797374656d64312e4d616e61676572000000000000000006017300180000006f72672e667265656465736b746f702e73797374656d6431000000000000000008016700027373000b0000006261642e7365727669636500070000007265706c61636500"
+            )[0]
+        );
+        let get = Call {
+            destination: SYSTEMD,
+            path: "/org/freedesktop/systemd1/unit/bad_2eservice",
+            interface: "org.freedesktop.DBus.Properties",
+            member: "Get",
+            arguments: &[
+                Argument::Text("org.freedesktop.systemd1.Service"),
+                Argument::Text("Result"),
+            ],
+        };
+        assert_eq!(
+            get.encode(4),
+            captured(
+                "6c0100013300000004000000a000000001016f002c0000002f6f72672f667265656465736b746f702f73797374656d64312f756e69742f6261645f3265736572766963650000000003017300030000004765740000000000020173001f0000006f72672e667265656465736b746f702e444275732e50726f706572746965730006017300180000006f72672e667265656465736b746f702e73797374656d643100000000000000000801670002737300200000006f72672e667265656465736b746f702e73797374656d64312e536572766963650000000006000000526573756c7400"
+            )[0]
+        );
+    }
+
+    #[test]
+    fn an_array_of_strings_is_written_with_its_length() {
+        let texts = ["ab".to_owned(), "c".to_owned()];
+        let call = Call {
+            destination: "a.b",
+            path: "/",
+            interface: "a.b",
+            member: "M",
+            arguments: &[Argument::Texts(&texts)],
+        };
+        let bytes = call.encode(7);
+        // D-Bus specification, "Marshaling (Wire Format)": bytes of the items, then each with its
+        // length, NUL, and padding to 4 before the next.
+        assert!(bytes.ends_with(b"\x0e\0\0\0\x02\0\0\0ab\0\0\x01\0\0\0c\0"));
+        assert_eq!(bytes[4], 18);
+        let message = parsed(&bytes);
+        assert_eq!(
+            (message.member.as_str(), message.signature.as_str()),
+            ("M", "as")
+        );
+        let no_arguments = Call {
+            arguments: &[],
+            ..call
+        };
+        assert_eq!(parsed(&no_arguments.encode(1)).signature, "");
+    }
+
+    #[test]
+    fn answers_and_signals_of_systemd_are_read() {
+        let message = parsed(&captured(STARTED)[0]);
+        assert!(message.answers(1) && !message.answers(2));
+        assert_eq!(message.error(), None);
+        assert_eq!(
+            message.body("o").unwrap().text(),
+            Ok("/org/freedesktop/systemd1/job/16")
+        );
+        assert!(message.body("s").is_err());
+
+        let message = parsed(&captured(RESULT)[0]);
+        let mut body = message.body("v").unwrap();
+        body.variant("s").unwrap();
+        assert_eq!(body.text(), Ok("exit-code"));
+        assert!(message.body("v").unwrap().variant("u").is_err());
+
+        let message = parsed(&captured(REMOVED)[0]);
+        assert!(message.is_signal(MANAGER, "JobRemoved") && !message.answers(1));
+        let mut body = message.body("uoss").unwrap();
+        assert_eq!(body.u32(), Ok(16));
+        assert_eq!(body.text(), Ok("/org/freedesktop/systemd1/job/16"));
+        assert_eq!(
+            (body.text(), body.text()),
+            (Ok("bad.service"), Ok("failed"))
+        );
+        assert!(body.text().is_err());
+
+        let message = parsed(&captured(REFUSED)[0]);
+        assert!(message.answers(1));
+        assert_eq!(
+            message.error(),
+            Some((
+                "org.freedesktop.systemd1.NoSuchUnit",
+                "Unit none@x.service not found."
+            ))
+        );
+    }
+
+    #[test]
+    fn both_byte_orders_are_read() {
+        // A signal with one header field, its member, and a body of one number and one long one.
+        let little = b"l\x04\x01\x01\x10\0\0\0\x01\0\0\0\x18\0\0\0\x03\x01s\0\x01\0\0\0M\0\0\0\0\0\0\0\x08\x01g\0\x02ut\0\x05\0\0\0\0\0\0\0\x06\0\0\0\0\0\0\0";
+        let big = b"B\x04\x01\x01\0\0\0\x10\0\0\0\x01\0\0\0\x18\x03\x01s\0\0\0\0\x01M\0\0\0\0\0\0\0\x08\x01g\0\x02ut\0\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0\x06";
+        for bytes in [little, big] {
+            let message = parsed(bytes);
+            assert_eq!(message.member, "M");
+            let mut body = message.body("ut").unwrap();
+            assert_eq!((body.u32(), body.u64()), (Ok(5), Ok(6)));
+        }
+    }
+
+    /// Reads all that there is to read in a message.
+    fn read_all(bytes: &[u8]) {
+        let Ok(Some((message, length))) = Message::parse(bytes) else {
+            return;
+        };
+        assert!(length <= bytes.len());
+        let _ = (
+            message.error(),
+            message.answers(1),
+            message.is_signal("a", "b"),
+        );
+        let mut reader = message.reader();
+        while reader.text().is_ok() {}
+        let _ = message.reader().u64();
+        let _ = message.reader().variant("s");
+        let _ = message.reader().structures(|item| {
+            item.text()?;
+            item.u32()
+        });
+    }
+
+    #[test]
+    fn damaged_messages_never_make_it_panic() {
+        for text in [STARTED, RESULT, REMOVED, REFUSED] {
+            for bytes in damaged(&captured(text)[0]) {
+                read_all(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_is_not_given_before_all_of_it_is_there() {
+        let bytes = &captured(REMOVED)[0];
+        for end in 0..bytes.len() {
+            assert_eq!(Message::parse(&bytes[..end]), Ok(None), "{end}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(
+            fixed in prop::collection::vec(any::<u8>(), 0..4),
+            lengths: [u8; 3],
+            rest in prop::collection::vec(any::<u8>(), 0..120),
+            order in prop::sample::select(vec![b'l', b'B', b'x']),
+        ) {
+            let mut bytes = vec![order, 2, 0, 1];
+            for length in lengths {
+                let length = u32::from(length);
+                bytes.extend(if order == b'B' { length.to_be_bytes() } else { length.to_le_bytes() });
+            }
+            bytes.extend(&rest);
+            read_all(&bytes);
+            read_all(&[fixed, rest].concat());
+        }
+
+        #[test]
+        fn a_call_reads_back(texts in prop::collection::vec("\\PC{0,20}", 0..4), text in "\\PC{0,20}", serial in 1u32..) {
+            let call = Call {
+                destination: "a.b",
+                path: "/x",
+                interface: "i.f",
+                member: "M",
+                arguments: &[Argument::Text(&text), Argument::Texts(&texts)],
+            };
+            let message = parsed(&call.encode(serial));
+            prop_assert_eq!((message.interface.as_str(), message.member.as_str()), ("i.f", "M"));
+            let mut body = message.body("sas").unwrap();
+            prop_assert_eq!(body.text(), Ok(text.as_str()));
+            let length = body.u32().unwrap() as usize;
+            let end = body.at + length;
+            for text in &texts {
+                prop_assert_eq!(body.text(), Ok(text.as_str()));
+            }
+            prop_assert_eq!((body.at, message.body.len()), (end, end));
+        }
     }
 }

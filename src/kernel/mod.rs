@@ -9,6 +9,7 @@
 //! | `filter.rs` | a tc filter from its message and back: flower keys, pedit, mirred, statistics |
 //! | `change.rs` | every change that the mesh makes: routes, filters, clsact, neighbours |
 //! | `refusal.rs` | what a refused change means, with the kernel's words |
+//! | `monitor.rs` | waits until something changed: links, addresses, routes, rules, RDMA devices |
 //! | `generic.rs` | generic netlink: family numbers and messages |
 //! | `ethtool.rs` | the ethtool family: features |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
@@ -28,6 +29,7 @@ pub mod devlink;
 pub mod ethtool;
 pub mod filter;
 pub mod generic;
+pub mod monitor;
 pub mod netlink;
 pub mod process;
 pub mod rdma;

@@ -5,12 +5,13 @@
 //! truncated datagram, and drops the warnings that a kernel attaches to a success.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use neli::consts::socket::{Msg, NlFamily};
 use neli::socket::NlSocket;
 use neli::utils::Groups;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
 use crate::kernel::attr::{Attrs, Malformed};
 
@@ -41,6 +42,8 @@ const NLMSGERR_ATTR_MISS_TYPE: u16 = 5;
 /// Bytes of the receive buffer. The kernel fills dumps up to 32768 bytes a datagram
 /// (`SKB_WITH_OVERHEAD(32768)` in `netlink_recvmsg`); single replies can be longer.
 const DATAGRAM: usize = 256 * 1024;
+/// Most datagrams that are taken from a queue in a row.
+const MOST_DRAINED: usize = 65536;
 /// Most bytes that one answer may have in all: a full route table of a router, not of a DGX Spark.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 /// A dump that was interrupted by a change is asked for again this often in all.
@@ -177,22 +180,28 @@ pub struct Socket {
     buffer: Vec<u8>,
 }
 
-impl Socket {
-    /// Opens a socket in the network namespace of the calling thread.
-    pub fn open(family: Family) -> Result<Socket, Error> {
-        let number = match family {
+impl Family {
+    fn number(self) -> NlFamily {
+        match self {
             Family::Route => NlFamily::Route,
             Family::Generic => NlFamily::Generic,
             Family::Rdma => NlFamily::Rdma,
-        };
+        }
+    }
+}
+
+impl Socket {
+    /// Opens a socket in the network namespace of the calling thread.
+    pub fn open(family: Family) -> Result<Socket, Error> {
         let open = || -> io::Result<(NlSocket, u32)> {
-            let socket = NlSocket::connect(number, None, Groups::empty())?;
+            let socket = NlSocket::connect(family.number(), None, Groups::empty())?;
             socket.enable_ext_ack(true)?;
             if family == Family::Route {
                 // Headers and attributes of dumps are then checked, and filters in them obeyed.
                 socket.enable_strict_checking(true)?;
             }
-            receive_timeout(&socket, PATIENCE)?;
+            // Neither neli nor the standard library has it for a netlink socket.
+            set_socket_timeout(descriptor(&socket), Timeout::Recv, Some(PATIENCE))?;
             let port = socket.pid()?;
             Ok((socket, port))
         };
@@ -276,28 +285,51 @@ fn explain(error: Error) -> Error {
     }
 }
 
-/// Sets `SO_RCVTIMEO`, which neither neli nor the standard library offers for a netlink socket.
+/// The descriptor of a socket, as safe code wants it; neli gives the number alone.
 #[allow(unsafe_code)]
-fn receive_timeout(socket: &NlSocket, timeout: Duration) -> io::Result<()> {
-    let value = libc::timeval {
-        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_usec: timeout.subsec_micros().into(),
-    };
-    // SAFETY: the descriptor is open while `socket` is borrowed, and the pointer and length are
-    // those of a `timeval` that lives until the call returns.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const value).cast(),
-            size_of::<libc::timeval>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+fn descriptor(socket: &NlSocket) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor is open while `socket` is borrowed, and is not -1.
+    unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) }
+}
+
+/// A socket that hears what the kernel tells everybody of a family.
+pub(super) struct Listener(NlSocket);
+
+impl Listener {
+    /// Joins these multicast groups in the network namespace of the calling thread.
+    pub(super) fn open(family: Family, groups: &[u32]) -> Result<Listener, Error> {
+        let open = || -> io::Result<NlSocket> {
+            let socket = NlSocket::connect(family.number(), None, Groups::empty())?;
+            socket.add_mcast_membership(Groups::new_groups(groups))?;
+            Ok(socket)
+        };
+        open()
+            .map(Listener)
+            .map_err(|source| Error::Open { family, source })
+    }
+
+    /// What can be waited for: readable when there is something to take.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        descriptor(&self.0)
+    }
+
+    /// Takes what is queued, without looking at it, and says whether there was anything. What did
+    /// not fit into the queue (`ENOBUFS`) counts.
+    pub(super) fn drain(&mut self) -> Result<bool, Error> {
+        let mut any = false;
+        // In a storm the queue may never be empty: then what is left is told at the next wait.
+        for _ in 0..MOST_DRAINED {
+            // What does not fit into the buffer of a datagram is dropped with it.
+            match self.0.recv([0; HEADER], Msg::DONTWAIT) {
+                Ok(_) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error.into()),
+            }
+            any = true;
+        }
+        Ok(any)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::names::{NetdevName, RdmaName, Text};
 const RDMA_NL_NLDEV: u16 = 5;
 const CMD_GET: u16 = 1;
 const CMD_PORT_GET: u16 = 5;
+const CMD_SYS_GET: u16 = 6;
 const CMD_RES_QP_GET: u16 = 10;
 const CMD_RES_CTX_GET: u16 = 22;
 const ATTR_DEV_INDEX: u16 = 1;
@@ -29,6 +30,7 @@ const ATTR_RES_CTX: u16 = 87;
 const ATTR_RES_CTX_ENTRY: u16 = 88;
 const ATTR_NDEV_INDEX: u16 = 50;
 const ATTR_NDEV_NAME: u16 = 51;
+const SYS_ATTR_MONITOR_MODE: u16 = 103;
 
 /// Message type of a command: `RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command)`.
 const fn kind(command: u16) -> u16 {
@@ -120,6 +122,18 @@ impl Nldev {
             .iter()
             .map(|m| Ok(port(&m.payload)?))
             .collect()
+    }
+
+    /// Whether the kernel tells who listens of devices and network devices that come and go (Linux
+    /// 6.12 and newer). The group can be joined on older ones, too.
+    pub fn notifies(&mut self) -> Result<bool, Error> {
+        let answer = self.0.request(kind(CMD_SYS_GET), 0, &[])?;
+        for message in &answer.messages {
+            if let Some(mode) = Attrs::parse(&message.payload)?.get(SYS_ATTR_MONITOR_MODE) {
+                return Ok(mode.u8()? != 0);
+            }
+        }
+        Ok(false)
     }
 
     /// The queue pairs of a device, users' and kernel's.
