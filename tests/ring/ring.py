@@ -51,10 +51,10 @@ def say(text):
     print(f"ring: {text}", file=sys.stderr, flush=True)
 
 
-def show(what, text):
-    """The end of a text that explains a failure."""
-    lines = text.strip().splitlines()[-SHOWN_LINES:]
-    print("\n".join([f"ring: {what}, its last {len(lines)} lines:", *lines]), file=sys.stderr, flush=True)
+def show(what, lines):
+    """The end of what explains a failure."""
+    lines = lines[-SHOWN_LINES:] or ["(nothing)"]
+    print("\n".join([f"ring: {what}:", *lines]), file=sys.stderr, flush=True)
 
 
 # ---- The ring that is wanted ----------------------------------------------------------------------
@@ -646,7 +646,7 @@ class Ring:
                 text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]", "", text)
                 (into / f"{node}.console.txt").write_text(text)
                 # A log that outlives this machine has these only.
-                show(f"console of {node}", text)
+                show(f"console of {node}", text.strip().splitlines())
 
         def state(node):
             try:
@@ -659,8 +659,9 @@ class Ring:
 
         if self.runs():
             for node, text in zip(NODES, each(state, NODES)):
-                show(f"log of {node}", text.partition("\n== journalctl ")[2].partition("\n== dmesg")[0])
-                show(f"kernel log of {node}", text.partition("\n== dmesg")[2])
+                journal = text.partition("\n== journalctl ")[2].partition("\n== dmesg")[0].splitlines()[1:]
+                # Each command that we ran is a login.
+                show(f"journal of {node}", [line for line in journal if " sshd" not in line])
         say(f"consoles and kernel states of the machines: {into}")
 
     def _name(self, node):
