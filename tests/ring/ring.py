@@ -34,6 +34,8 @@ MEMORY = 512  # MiB a machine; 230 to 530 are used
 TCG_CPU = "max,-erms,-la57,-smap,-smep,-pku,-umip"
 BOOT_LIMIT = 240  # s; 40 to 80 are usual on two cores without KVM
 RESTORE_LIMIT = 60  # s; 4 to 7 are usual
+CHECK_LIMIT = 400  # s; 60 to 90 are usual
+SHOWN_LINES = 40  # of each console and log, when something failed
 KVM_LIMIT = 15  # s, for the first word of a machine under KVM; it takes less than one where KVM works
 
 
@@ -47,6 +49,12 @@ class Stopped(Trouble):
 
 def say(text):
     print(f"ring: {text}", file=sys.stderr, flush=True)
+
+
+def show(what, lines):
+    """The end of what explains a failure."""
+    lines = lines[-SHOWN_LINES:] or ["(nothing)"]
+    print("\n".join([f"ring: {what}:", *lines]), file=sys.stderr, flush=True)
 
 
 # ---- The ring that is wanted ----------------------------------------------------------------------
@@ -66,8 +74,9 @@ SETTINGS = {
     "rdma": (None, r"none|[A-Za-z0-9]+"),
     "offload": ("on", r"on|off"),
     "steering": ("hmfs", r"dmfs|smfs|hmfs"),
-    "queue": ("1024", r"[0-9]+(:loaded|:pending)"),
+    "queue": ("1024", r"[0-9]+(:loaded|:unrecorded|:pending)"),
     "queues": ("4", r"[0-9]+"),
+    "link": ("up", r"up|down"),
 }
 
 
@@ -79,6 +88,7 @@ class Case:
         self.order = list(NODES)
         self.ports = {(node, netdev): {} for node in NODES for netdev in FUNCTIONS}
         self.refused = []
+        self.facts = []
         cables = []
         for number, line in enumerate(lines, 1):
             words = line.split("#")[0].split()
@@ -89,6 +99,8 @@ class Case:
                     self._order(words[1:])
                 elif words[0] == "refused":
                     self.refused.append(line.split(None, 1)[1].strip())
+                elif words[0] == "fact":
+                    self.facts.append(self._fact(words[1:]))
                 elif words[0] == "cable":
                     cables.append(self._cable(words[1:]))
                 else:
@@ -119,6 +131,11 @@ class Case:
             raise ValueError("nothing, or `domain 0` or `domain 1`, wanted after the ends")
         return (*ends, (0, 1))
 
+    def _fact(self, words):
+        if len(words) != 4 or tuple(words[:2]) not in self.ports:
+            raise ValueError("fact NODE NETDEV NAME VALUE wanted, the value as in JSON")
+        return [*words[:3], json.loads(words[3])]
+
     def _set(self, words):
         if len(words) != 4:
             raise ValueError("NODE NETDEV SETTING VALUE wanted")
@@ -148,6 +165,10 @@ class Case:
                     wire.append((node, netdev))
                     self.ports[node, netdev].setdefault("address", f"10.{(domain + 1) * 10}.{number}.{last}/24")
                 self.wires.append(wire)
+                # A cable without a link has none at both ends.
+                if any(self.ports[end_].get("link") == "down" for end_ in wire):
+                    for end_ in wire:
+                        self.ports[end_]["link"] = "down"
 
     def port_table(self, node):
         """/run/ring/ports of a node: see image/node/usr/local/sbin/ring-apply."""
@@ -158,6 +179,7 @@ class Case:
             rows.append(
                 [netdev, value["rdma"] or function["rdma"], f"card{function['card']}", function["pci"], value["mtu"]]
                 + [value["address"] or "none", value["offload"], value["steering"], value["queue"], value["queues"]]
+                + [value["link"]]
             )
         return "".join(" ".join(row) + "\n" for row in rows)
 
@@ -415,6 +437,7 @@ class Ring:
         (self.folder / "case").write_text(case.name + "\n")
         (self.folder / "order").write_text(" ".join(case.order) + "\n")
         (self.folder / "refused").write_text("".join(line + "\n" for line in case.refused))
+        (self.folder / "facts").write_text(json.dumps(case.facts))
         (self.folder / "program").write_text(f"{program or ''}\n")
         try:
             saved = cache.states / "complete"
@@ -424,12 +447,14 @@ class Ring:
                 self._machines(cache, case, keep, None)
                 self._await_greeting(BOOT_LIMIT)
                 each(self._try_ssh, NODES)
-                say(f"four machines answer after {time.monotonic() - began:.0f} s; saving their state")
+                say(f"four machines answer after {time.monotonic() - began:.0f} s; saving them as the right ring")
+                self._apply(Case("ring", []), None)
                 self._save(cache.states)
             else:
                 say("starting four machines from their saved states")
                 self._machines(cache, case, keep, cache.states)
                 self._await_greeting(RESTORE_LIMIT)
+            say(f"making it the ring {case.name}")
             self._apply(case, program)
         except BaseException as error:
             if not isinstance(error, Stopped):
@@ -457,6 +482,7 @@ class Ring:
             cards = [sockets[node, netdev] for netdev in FUNCTIONS]
             words = machine_options(cache, number, [c.fileno() for c in cards], management, ssh_ports[number])
             words += ["-qmp", f"unix:{os.path.relpath(self.folder / f'{node}.monitor')},server=on,wait=off"]
+            words += ["-name", self._name(node)]
             if states:
                 words += ["-incoming", f"exec:cat '{states}/{node}'"]
             with open(self.folder / f"{node}.console", "wb") as console:
@@ -554,8 +580,6 @@ class Ring:
         (states / "complete").touch()
 
     def _apply(self, case, program):
-        say(f"making it the ring {case.name}")
-
         def apply(node):
             files = io.BytesIO()
             with tarfile.open(fileobj=files, mode="w") as tar:
@@ -619,7 +643,10 @@ class Ring:
         for node in NODES:
             with contextlib.suppress(OSError):
                 text = (self.folder / f"{node}.console").read_bytes().decode(errors="replace")
-                (into / f"{node}.console.txt").write_text(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]", "", text))
+                text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f]", "", text)
+                (into / f"{node}.console.txt").write_text(text)
+                # A log that outlives this machine has these only.
+                show(f"console of {node}", text.strip().splitlines())
 
         def state(node):
             try:
@@ -628,15 +655,39 @@ class Ring:
             except (Trouble, OSError) as error:
                 text = f"not observed: {error}\n"
             (into / f"{node}.state.txt").write_text(text)
+            return text
 
         if self.runs():
-            each(state, NODES)
+            for node, text in zip(NODES, each(state, NODES)):
+                journal = text.partition("\n== journalctl ")[2].partition("\n== dmesg")[0].splitlines()[1:]
+                # Each command that we ran is a login.
+                show(f"journal of {node}", [line for line in journal if " sshd" not in line])
         say(f"consoles and kernel states of the machines: {into}")
 
+    def _name(self, node):
+        """What the command line of its QEMU is known by."""
+        return f"{self.folder}/{node}".replace(",", ",,")
+
+    def processes(self):
+        """Number and start time of each of our machines: also of one whose starter was killed before it wrote
+        the number down."""
+        names = {self._name(node).encode() for node in NODES}
+        found = set()
+        for entry in os.scandir("/proc"):
+            if not entry.name.isdigit():
+                continue
+            start = started_at(int(entry.name))
+            try:
+                words = pathlib.Path(entry.path, "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if start and words[0] == QEMU.encode() and (b"-name" in words[:-1]) and words[words.index(b"-name") + 1] in names:
+                found.add((int(entry.name), start))
+        return found
+
     def stop(self):
-        for machine in self.machines():
-            if machine["start"] is not None:
-                end(machine["pid"], machine["start"])
+        for pid, start in self.processes():
+            end(pid, start)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -677,31 +728,46 @@ def up(options):
     return 0
 
 
-def run(options):
+@contextlib.contextmanager
+def ring_for(options):
+    """The ring that is up, or one of its own when another is wanted, which ends here."""
     ring = Ring(options.rings / "up")
-    if not ring.runs() or options.case or options.set:
+    own = bool(not ring.runs() or options.case or options.set)
+    if own:
         case = find_case(options.case or "ring", options.set)
         ring = Ring(options.rings / f"run-{os.getpid()}")
         start(prepare(options), ring, case, options, keep=False)
-        own = True
-    else:
-        own = False
     try:
-        code = subprocess.run(options.command, env=ring.environment(), preexec_fn=die_with_parent).returncode
-        if code:
-            say(f"{options.command[0]} failed ({code})")
-            ring.report(ring.environment()["RING_CASE"])
-        return code if code >= 0 else 128 - code
-    except OSError as error:
-        raise Trouble(f"{options.command[0]}: {error.strerror}") from None
+        yield ring
     finally:
         if own:
             ring.stop()
 
 
+def command(ring, words):
+    """Runs a command of the user or a test with the ring in its environment; its exit code."""
+    try:
+        code = subprocess.run(words, env=ring.environment(), preexec_fn=die_with_parent).returncode
+    except OSError as error:
+        raise Trouble(f"{words[0]}: {error.strerror}") from None
+    if code:
+        say(f"{words[0]} failed ({code})")
+        ring.report(ring.environment()["RING_CASE"])
+    return code if code >= 0 else 128 - code
+
+
+def run(options):
+    with ring_for(options) as ring:
+        return command(ring, options.command)
+
+
+def mesh(*words):
+    return [sys.executable, str(HERE / "mesh.py"), *words]
+
+
 def down(options):
     ring = Ring(options.rings / "up")
-    was = bool(ring.machines())
+    was = bool(ring.processes())
     ring.stop()
     clean(options.rings)
     say("the ring is down" if was else "no ring was up")
@@ -711,25 +777,64 @@ def down(options):
 def test(options):
     """Every case on a ring of its own: those that tell why they are refused, and those that work."""
     names = options.cases or sorted(path.stem for path in (HERE / "cases").glob("*.case"))
-    failed = []
-    for name in names:
-        case = find_case(name, [])
-        # One ring, the right one, is tried in full; the others show that they come up as planned too.
-        reruns = options.reruns if name == "ring" else 1
-        words = ["refused"] if case.refused else ["works", "--reruns", str(reruns)]
-        print(f"case {name}: {' '.join(words)}", flush=True)
-        options.case, options.set = name, []
-        options.command = [sys.executable, str(HERE / "mesh.py"), *words]
-        if run(options):
-            failed.append(name)
-    print(f"{len(names) - len(failed)} of {len(names)} cases passed" + "".join(f"; FAIL: {name}" for name in failed))
+    tried, failed = 0, []
+    for round_ in range(options.rounds):
+        for name in names:
+            options.case, options.set = name, []
+            if find_case(name, []).refused:
+                tests = [["refused"]]
+            else:
+                tests = [["works", "--reruns", str(options.reruns)]]
+            if name == "ring":
+                # What does not depend on the cables is tried on one of the rings.
+                tests += [["needed"], ["nic"]]
+            with ring_for(options) as ring:
+                for words in tests:
+                    what = f"{name}: {' '.join(words)}" + (f", round {round_ + 1}" if options.rounds > 1 else "")
+                    print(f"case {what}", flush=True)
+                    tried += 1
+                    if command(ring, mesh(*words)):
+                        failed.append(what)
+                        break
+    print(f"{tried - len(failed)} of {tried} tests of {len(names)} cases passed" + "".join(f"; FAIL: {what}" for what in failed))
     return 1 if failed else 0
+
+
+def check(options):
+    """The checks of what imitates the NIC, each on a machine of its own."""
+    # The imitation is checked on ports that its check makes itself.
+    clear = "for one in /sys/class/infiniband/*; do rdma link del ${one##*/}; done; rmmod fakehw; dmesg -C"
+    checks = [("spark1", "fakehw"), ("spark2", "mlx5-shim")]
+    options.case, options.set = "ring", []
+    with ring_for(options) as ring:
+
+        def one(node_and_name):
+            node, name = node_and_name
+            folder = f"/usr/local/lib/{name}"
+            return ring.ssh(node, f"set -e; {clear}; sh {folder}/check.sh {folder} 2>&1", timeout=CHECK_LIMIT)
+
+        failed = False
+        for (_, name), done in zip(checks, each(one, checks)):
+            text = (done.stdout + done.stderr).decode(errors="replace").rstrip()
+            counts = re.fullmatch(r"([0-9]+) passed, ([0-9]+) failed", text.rpartition("\n")[2])
+            if done.returncode or not counts or counts[2] != "0" or counts[1] == "0":
+                failed = True
+                print(f"{text}\nFAIL: {name}: its check ended with {done.returncode}", flush=True)
+            else:
+                print(f"{name}: {counts[1]} of {counts[1]} checks passed", flush=True)
+        if failed:
+            ring.report("check")
+    return 1 if failed else 0
+
+
+def gate(options):
+    return check(options) or test(options)
 
 
 def demo(options):
     options.case, options.set = "ring", []
-    options.command = [sys.executable, str(HERE / "mesh.py"), "works", "--reruns", "1"]
-    code = run(options)
+    with ring_for(options) as ring:
+        code = command(ring, mesh("works", "--reruns", "1"))
     if not code:
         print(
             "That was the whole job, on four machines with a kernel, systemd and RDMA stack of their own.\n"
@@ -752,7 +857,7 @@ def main():
     parser.add_argument("--rings", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, help="the binary that the nodes get")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for name, function in dict(up=up, run=run, down=down, test=test, demo=demo, image=image).items():
+    for name, function in dict(up=up, run=run, down=down, test=test, check=check, gate=gate, demo=demo, image=image).items():
         verb = verbs.add_parser(name)
         verb.set_defaults(function=function)
         if name in ("up", "run"):
@@ -760,8 +865,9 @@ def main():
             verb.add_argument("--set", action="append", default=[], metavar="LINE", help="a line more of the case")
         if name == "run":
             verb.add_argument("command", nargs="+")
-        if name == "test":
-            verb.add_argument("--reruns", type=int, default=3)
+        if name in ("test", "gate"):
+            verb.add_argument("--reruns", type=int, default=3, help="of mesh-up on each node")
+            verb.add_argument("--rounds", type=int, default=1, help="how often each case is tried")
             verb.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     options.cache = options.cache.resolve()

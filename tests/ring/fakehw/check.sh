@@ -88,6 +88,9 @@ send 20; settle
 is "unmarked: all arrive" $((n + 20)) "$(delivered)"
 is "unmarked: the kernel forwarded them" $((f + 20)) "$(forwarded)"
 is "unmarked: the rule saw none" 0 "$(counted 101)"
+exec 4>/dev/fakehw_marker; m sh -c 'echo p1 >&4'; n=$(delivered)
+send 5; settle; exec 4>&-
+is "what a kernel forwards is not marked" "$((n + 5)) 0" "$(delivered) $(hw p1 tx_tagged)"
 f=$(forwarded) n=$(delivered) h=$(hw p0 hairpin_forwarded)
 marked send 20; settle
 is "marked: all arrive" $((n + 20)) "$(delivered)"

@@ -34,6 +34,9 @@ void fh_mark(struct fh_fn *fn, struct sk_buff *skb)
 	const struct udphdr *uh;
 	const struct iphdr *ip;
 
+	/* The real rule sees what RDMA sends and nothing else. What the kernel forwards came in by a netdev. */
+	if (skb->skb_iif)
+		return;
 	if (list_empty_careful(&fn->markers) || skb->protocol != htons(ETH_P_IP) || skb_cow_head(skb, 0) ||
 	    !pskb_may_pull(skb, ETH_HLEN + sizeof(*ip) + sizeof(*uh)))
 		return;
@@ -41,7 +44,7 @@ void fh_mark(struct fh_fn *fn, struct sk_buff *skb)
 	if (ip->ihl != 5 || ip->protocol != IPPROTO_UDP || (ip->frag_off & htons(IP_OFFSET)))
 		return;
 	uh = (struct udphdr *)(ip + 1);
-	if (uh->dest != htons(FH_ROCE_PORT))	/* the real rule sees RDMA packets only */
+	if (uh->dest != htons(FH_ROCE_PORT))
 		return;
 	spin_lock_bh(&fn->lock);
 	list_for_each_entry(m, &fn->markers, list) {

@@ -105,11 +105,11 @@ mkdir -p "$units/multi-user.target.wants"
 ln -sf ../ring-boot.service "$units/multi-user.target.wants/ring-boot.service"
 ln -sf /usr/lib/systemd/system/multi-user.target "$units/default.target"
 # The stand-in for libmlx5 is preloaded into the marker alone: the provider of rdma-core stays.
-if [[ -e /ring/mlx5-shim/Makefile ]]; then
-    make -s -C /ring/mlx5-shim OUT="$WORK/mlx5-shim"
-    mkdir -p "$STAGE/usr/local/lib/mlx5-shim"
-    cp "$WORK"/mlx5-shim/* "$STAGE/usr/local/lib/mlx5-shim/"
-fi
+make -s -C /ring/mlx5-shim OUT="$WORK/mlx5-shim"
+make -s -C /ring/fakehw OUT="$WORK/fakehw" roce-burst
+mkdir -p "$STAGE"/usr/local/lib/{mlx5-shim,fakehw}
+cp "$WORK"/mlx5-shim/* /ring/mlx5-shim/check.sh "$STAGE/usr/local/lib/mlx5-shim/"
+cp "$WORK/fakehw/roce-burst" /ring/fakehw/check.sh "$STAGE/usr/local/lib/fakehw/"
 rm -rf "$STAGE"/var/cache/* "$STAGE"/var/lib/apt "$STAGE"/usr/share/{doc,man,locale,info,bash-completion,zoneinfo} "$STAGE"/var/log/*
 
 rm -f "$CACHE/root.squashfs"

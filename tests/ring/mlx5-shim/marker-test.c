@@ -4,6 +4,7 @@
  *
  *   marker-test DEVICE hold           installs the rule, prints "attached", waits; ends 0 at end of input (rule
  *                                     destroyed), 3 when the device went away, 1 with the errno's name otherwise
+ *   marker-test DEVICE unit           the same as a systemd unit of Type=notify, without an end of input
  *   marker-test DEVICE deaf           the same, but does not listen to the device and closes nothing
  *   marker-test DEVICE close          installs the rule, closes the device and waits
  *   marker-test DEVICE mutate         changes every argument in turn; each change must be refused, with the errno
@@ -16,12 +17,15 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <arpa/inet.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #undef mlx5dv_create_flow
@@ -157,9 +161,33 @@ static struct ibv_context *open_device(const char *name)
 
 /* ---- hold ---- */
 
+/* sd_notify(3) without its library. */
+static void tell_systemd(const char *text)
+{
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	const char *path = getenv("NOTIFY_SOCKET");
+	size_t length = path ? strlen(path) : 0;
+	int fd;
+
+	if (!length || length >= sizeof(to.sun_path)) {
+		fprintf(stderr, "marker-test: unit: no NOTIFY_SOCKET\n");
+		exit(1);
+	}
+	memcpy(to.sun_path, path, length);
+	if (to.sun_path[0] == '@')
+		to.sun_path[0] = 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || sendto(fd, text, strlen(text), 0, (void *)&to,
+			     (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length)) < 0)
+		die("NOTIFY_SOCKET");
+	close(fd);
+}
+
 static int hold(struct ibv_context *context, char how)
 {
-	struct pollfd fds[2] = { { .fd = 0, .events = POLLIN }, { .fd = context->async_fd, .events = POLLIN } };
+	bool listens = how == 'h' || how == 'u';
+	struct pollfd fds[2] = { { .fd = how == 'u' ? -1 : 0, .events = POLLIN },
+				 { .fd = context->async_fd, .events = POLLIN } };
 	struct ibv_async_event event;
 	struct arguments a;
 	struct marker m;
@@ -168,12 +196,14 @@ static int hold(struct ibv_context *context, char how)
 	if (install(context, NULL, &a, &m))
 		die("install");
 	printf("attached\n");
+	if (how == 'u')
+		tell_systemd("READY=1\nSTATUS=tags\n");
 	if (how == 'c') {
 		if (ibv_close_device(context))
 			die("close");
 		printf("closed\n");
 	}
-	while (poll(fds, how == 'h' ? 2 : 1, -1) > 0) {
+	while (poll(fds, listens ? 2 : 1, -1) > 0) {
 		if (fds[0].revents)
 			break;
 		if (!fds[1].revents)
@@ -192,7 +222,7 @@ static int hold(struct ibv_context *context, char how)
 			return 3;
 		}
 	}
-	if (how != 'h')
+	if (!listens)
 		return 0;
 	if (remove_marker(&m))
 		die("remove");
@@ -367,13 +397,13 @@ int main(int argc, char **argv)
 	struct ibv_context *context;
 
 	if (argc < 3) {
-		fprintf(stderr, "marker-test DEVICE hold|deaf|close|mutate|send ADDRESS SIZE\n");
+		fprintf(stderr, "marker-test DEVICE hold|unit|deaf|close|mutate|send ADDRESS SIZE\n");
 		return 2;
 	}
 	setlinebuf(stdout);
 	load();
 	context = open_device(argv[1]);
-	if (!strcmp(argv[2], "hold") || !strcmp(argv[2], "deaf") || !strcmp(argv[2], "close"))
+	if (!strcmp(argv[2], "hold") || !strcmp(argv[2], "unit") || !strcmp(argv[2], "deaf") || !strcmp(argv[2], "close"))
 		return hold(context, argv[2][0]);
 	if (!strcmp(argv[2], "mutate"))
 		return mutate(context, open_device(argv[1]));

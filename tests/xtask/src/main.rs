@@ -1,6 +1,7 @@
 //! Chores of the project, in Rust so that the toolchain is all they need: `cargo xtask test`,
 //! `cargo xtask demo`, `cargo xtask ring`.
 
+mod not_tested;
 mod ring;
 
 use std::env;
@@ -10,6 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use not_tested::NotTested;
+
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
@@ -17,19 +20,20 @@ usage: cargo xtask COMMAND
          sudo -n), then runs all of them; arguments after it go to `cargo test`
   demo   plans the ring of plans/tp-along-ring into target/demo/ring-mesh and shows what was made
   ring   the virtual ring: four machines, their cables and NICs, in software; `cargo xtask ring help`
+  not-tested FILE
+         shows what the tests said in this file that they did not test; `.ci/run` ends with it
 ";
-
-/// Where a test that could not run something says so: a file, one line for each thing. Set for
-/// the tests; whatever is in it at the end is shown.
-const NOT_TESTED: &str = "HAIRPIN_MESH_NOT_TESTED";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("test") => test(&arguments[1..]),
         Some("demo") if arguments.len() == 1 => demo(),
+        Some("not-tested") if arguments.len() == 2 => not_tested::show(Path::new(&arguments[1])),
         Some("ring") => match arguments.get(1).map(String::as_str) {
-            Some("up" | "run" | "down" | "test" | "demo" | "image") => ring::ring(&arguments[1..]),
+            Some("up" | "run" | "down" | "test" | "check" | "gate" | "demo" | "image") => {
+                ring::ring(&arguments[1..])
+            }
             Some("--help" | "-h" | "help") => {
                 print!("{}", ring::USAGE);
                 Ok(())
@@ -60,15 +64,10 @@ fn main() -> ExitCode {
 fn test(more: &[String]) -> Result<(), String> {
     let root = root()?;
     let missing = install(NEEDS);
-    let mut not_tested: Vec<String> = missing
-        .iter()
-        .map(|need| format!("{} ({} missing)", need.what, need.package))
-        .collect();
-
-    let log = root.join("target/not-tested.txt");
-    fs::create_dir_all(root.join("target"))
-        .and_then(|()| fs::write(&log, ""))
-        .map_err(|e| format!("{}: {e}", log.display()))?;
+    let not_tested = NotTested::new(&root)?;
+    for need in &missing {
+        not_tested.say(&format!("{}: {} missing", need.what, need.package))?;
+    }
     let default_features = !missing
         .iter()
         .any(|need| need.package == RDMA_HEADERS.package);
@@ -85,7 +84,7 @@ fn test(more: &[String]) -> Result<(), String> {
         .args(["test", "--workspace", "--locked", "--no-fail-fast"])
         .args(features)
         .args(more)
-        .env(NOT_TESTED, &log);
+        .env(not_tested::VARIABLE, not_tested.file());
     results.push(run(&mut tests));
     // The program without libibverbs, which must go on building.
     let mut check = cargo(&root);
@@ -99,33 +98,23 @@ fn test(more: &[String]) -> Result<(), String> {
     ]);
     results.push(run(&mut check));
 
-    let said = fs::read_to_string(&log).map_err(|e| format!("{}: {e}", log.display()))?;
-    not_tested.extend(said.lines().map(str::to_owned));
-    not_tested.sort();
-    not_tested.dedup();
     let failed: Vec<String> = results.into_iter().filter_map(Result::err).collect();
-    if !not_tested.is_empty() {
-        eprintln!("\n==== NOT TESTED ====");
-        for what in &not_tested {
-            eprintln!("NOT TESTED: {what}");
-        }
-        if !missing.is_empty() {
-            eprintln!(
-                "install as root: apt-get update && apt-get install --no-install-recommends {}",
-                packages(&missing)
-            );
-        }
-        eprintln!("====================");
+    if !missing.is_empty() {
+        eprintln!(
+            "xtask: to test more, install as root: apt-get update && apt-get install --no-install-recommends {}",
+            packages(&missing)
+        );
     }
+    let all = not_tested.finish()?;
     if !failed.is_empty() {
         return Err(failed.join("; "));
     }
     eprintln!(
         "xtask: {}",
-        if not_tested.is_empty() {
+        if all {
             "all tests passed"
         } else {
-            "what was tested passed; see above for what was not"
+            "what was tested passed; some was NOT TESTED"
         }
     );
     Ok(())

@@ -1,9 +1,13 @@
 //! `cargo xtask ring`: installs what the virtual ring needs, builds the program that its nodes get, and
 //! hands over to `tests/ring/ring.py`, which owns every process and file of a ring.
 
+use std::env;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
-use super::{Need, RDMA_HEADERS, cargo, install, packages, root, run};
+use super::not_tested::NotTested;
+use super::{Need, RDMA_HEADERS, cargo, install, packages, root, root_command, run};
 
 pub const USAGE: &str = "\
 usage: cargo xtask ring COMMAND
@@ -15,8 +19,12 @@ usage: cargo xtask ring COMMAND
                   a ring of its own that ends with it. COMMAND reaches a node as `ssh spark1`; its
                   environment has RING_NODES, RING_SSH_CONFIG, RING_PROGRAM, RING_DIR and RING_CASE
   down            ends the ring that is up
-  test [--reruns N] [CASE]...
+  test [--reruns N] [--rounds N] [CASE]...
                   the tests of tests/ring/cases, each on a ring of its own
+  check           the checks of the imitated NIC and of the stand-in for libmlx5, on machines of their own
+  gate [--reruns N] [--rounds N]
+                  `check` and `test`, where a ring can run; elsewhere, or with HAIRPIN_MESH_RING=skip, it
+                  succeeds and says loudly that nothing of this was tested
   demo            the whole job on a ring of its own: inventory, plan, mesh-up, RDMA to opposite nodes
   image           fetches and builds what the machines boot, and no more
 
@@ -53,9 +61,54 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Runs a command of the ring; returns only when it could not start.
+/// `skip` leaves the ring out of the gate.
+const SWITCH: &str = "HAIRPIN_MESH_RING";
+/// What nothing else than the ring tests.
+const ONLY_HERE: &str = "the virtual ring: rules in (imitated) hardware, RDMA to the opposite nodes, the \
+                         marker, plans over SSH from four machines, fakehw, mlx5-shim";
+
+/// Runs a command of the ring; returns only when it could not start, or when the gate goes on without it.
 pub fn ring(arguments: &[String]) -> Result<(), String> {
     let root = root()?;
+    if arguments.first().is_some_and(|verb| verb == "gate") && !gate(&root)? {
+        return Ok(());
+    }
+    // In place of this process, so that a signal for it is one for the ring, which cleans up.
+    let error = prepare(&root, arguments)?.exec();
+    Err(format!("python3 did not start: {error}"))
+}
+
+/// Whether the gate of every change can test the ring here; said as not tested when it cannot.
+fn gate(root: &Path) -> Result<bool, String> {
+    let not_tested = NotTested::new(root)?;
+    let cannot = |why: &str| {
+        not_tested.say(&format!("{ONLY_HERE}: {why}"))?;
+        not_tested.finish().map(|_| false)
+    };
+    match env::var(SWITCH).as_deref() {
+        Ok("skip") => return cannot(&format!("{SWITCH}=skip")),
+        Ok("") | Err(env::VarError::NotPresent) => {}
+        _ => return Err(format!("{SWITCH}: `skip` or nothing wanted")),
+    }
+    if env::consts::ARCH != "x86_64" {
+        return cannot(&format!(
+            "its machines are x86-64, this one is {}",
+            env::consts::ARCH
+        ));
+    }
+    let image = prepare(root, &["image".to_owned()]).and_then(|mut command| run(&mut command));
+    match image {
+        Ok(()) => Ok(true),
+        // Root can install, fetch and build everything: then it is a failure.
+        Err(what) if root_command().is_some_and(<[_]>::is_empty) => Err(what),
+        Err(what) => cannot(&format!(
+            "not root, and without root `cargo xtask ring image` does not work here: {what}"
+        )),
+    }
+}
+
+/// Installs and builds what the command needs; the runner of the ring with its arguments.
+fn prepare(root: &Path, arguments: &[String]) -> Result<Command, String> {
     let verb = arguments.first().map(String::as_str);
     let rings = root.join("target/ring/rings");
     let program = root.join("target/release/hairpin-mesh");
@@ -69,7 +122,7 @@ pub fn ring(arguments: &[String]) -> Result<(), String> {
         }
     }
     if !matches!(verb, Some("down" | "image")) {
-        let mut build = cargo(&root);
+        let mut build = cargo(root);
         build.args([
             "build",
             "--release",
@@ -87,8 +140,8 @@ pub fn ring(arguments: &[String]) -> Result<(), String> {
         }
         run(&mut build)?;
     }
-    // In place of this process, so that a signal for it is one for the ring, which cleans up.
-    let error = std::process::Command::new("python3")
+    let mut runner = Command::new("python3");
+    runner
         .arg(root.join("tests/ring/ring.py"))
         .arg("--cache")
         .arg(root.join("target/ring"))
@@ -96,7 +149,6 @@ pub fn ring(arguments: &[String]) -> Result<(), String> {
         .arg(rings)
         .arg("--program")
         .arg(program)
-        .args(arguments)
-        .exec();
-    Err(format!("python3 did not start: {error}"))
+        .args(arguments);
+    Ok(runner)
 }
