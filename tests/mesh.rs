@@ -79,7 +79,7 @@ fn down(memory: &Memory) -> Down {
     steps::down(&compare(&memory.wanted, &memory.present), &memory.present)
 }
 
-fn state_of<'a>(rows: &'a [Row], pick: impl Fn(&Object) -> bool) -> &'a State {
+fn state_of(rows: &[Row], pick: impl Fn(&Object) -> bool) -> &State {
     &rows.iter().find(|row| pick(&row.object)).unwrap().state
 }
 
@@ -621,7 +621,7 @@ fn a_clsact_stays_when_others_use_it_or_made_it() {
     foreign.pref = 1;
     known(&mut port(&mut memory.present.ports, &dev).filters).push(foreign);
     let steps = down(&memory);
-    assert_eq!(steps.kept, [dev.clone()]);
+    assert_eq!(steps.kept, std::slice::from_ref(&dev));
     assert!(
         !steps
             .changes

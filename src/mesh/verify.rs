@@ -10,7 +10,7 @@ use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
 use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
-use crate::names::NetdevName;
+use crate::names::{NetdevName, PciAddress};
 use crate::plan::mesh::{
     DEFAULT_HAIRPIN_QUEUE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, QUALIFIED_HAIRPIN_NUM_QUEUES,
     ROCE_MTU, ROUTE_PROTOCOL,
@@ -156,12 +156,18 @@ fn settings(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Finding>) 
         // A driver without DCB trusts nothing.
         Fact::Known(Trust::Pcp) | Fact::NotObserved(_) => {}
     }
-    queue(plan, more, &mut push);
+    queue(plan, row.pci, more, &mut push);
 }
 
-fn queue(plan: &Plan, more: &PortMore, push: &mut impl FnMut(Finding)) {
+fn queue(plan: &Plan, pci: Option<PciAddress>, more: &PortMore, push: &mut impl FnMut(Finding)) {
     let wanted = plan.hairpin_queue_wanted;
-    let advice = wanted.map(|size| format!("hairpin-mesh up --set-hairpin-queue sets {size}"));
+    // It takes the port and its queue pairs away for seconds.
+    let advice = wanted.map(|size| {
+        let function = pci.map_or("pci/FUNCTION".to_owned(), |pci| format!("pci/{pci}"));
+        format!(
+            "while nothing uses the port: devlink dev param set {function} name hairpin_queue_size value {size} cmode driverinit, devlink dev reload {function} action driver_reinit, hairpin-mesh up"
+        )
+    });
     let mut warn = |code, found: String, wanted: String| {
         let finding = Finding::warning(code, found, wanted);
         push(match &advice {
@@ -242,6 +248,14 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         _ => code("route-missing", "route-other", "route-in-the-way"),
     };
     let problem = |code, found: String| Finding::problem(code, found, wanted.clone());
+    let missing = |kind: &str, object: &Object, why: &str| {
+        // In the words of the plan; the whole rule helps nobody who has none.
+        let wanted = match object {
+            Object::Rule(_, rule) => passage(rule),
+            _ => wanted.clone(),
+        };
+        Finding::problem(code, format!("no {kind}{why}"), wanted)
+    };
     let finding = match (&row.object, &row.state) {
         (Object::Route(route), State::Right) => return link_of(route, present),
         (_, State::Right) => return None,
@@ -259,8 +273,8 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
                 UP.into()
             })
         }
-        (_, State::Absent) => problem(code, format!("no {kind}")).advise(UP),
-        (_, State::NoPort) => problem(code, format!("no {kind}: its port is not there")).advise(UP),
+        (_, State::Absent) => missing(kind, &row.object, "").advise(UP),
+        (_, State::NoPort) => missing(kind, &row.object, ": its port is not there").advise(UP),
         (Object::Rule(_, wanted), State::Stale(Stale::Rule(found))) => stale_rule(wanted, found),
         (_, State::Stale(Stale::Route(found))) => problem(code, route_text(found)).advise(UP),
         (_, State::Stale(Stale::Marker)) => problem(
@@ -276,6 +290,20 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         }
     };
     Some(finding.at(&row.object))
+}
+
+/// What a rule does, in a few words.
+fn passage(rule: &Filter) -> String {
+    let flower = rule.flower.as_ref();
+    let from = flower.and_then(|flower| flower.src_mac);
+    let to = flower
+        .and_then(|flower| flower.actions.last())
+        .and_then(|action| action.mirred.as_ref())
+        .and_then(|mirred| mirred.dev.as_ref());
+    match (from, to) {
+        (Some(from), Some(to)) => format!("one from {from} out by {to}"),
+        _ => rule_text(rule),
+    }
 }
 
 fn stale_rule(wanted: &Filter, found: &Filter) -> Finding {
