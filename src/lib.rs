@@ -15,6 +15,8 @@
 //! | [`kernel`] | netlink, sysfs and procfs: bytes to values, no child processes | kernel |
 //! | [`verbs`] | what only libibverbs knows, through the C layer in `native/` | device |
 //! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
+//! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
+//! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
 //! | `remote` | the program on other hosts over SSH | child processes |
 //! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
