@@ -615,4 +615,62 @@ mod tests {
                 .contains("larger")
         );
     }
+
+    #[test]
+    fn root_reads_only_what_root_alone_may_write() {
+        use std::os::unix::fs::symlink;
+        // The folder for temporary files is everybody's.
+        let open = tempfile::tempdir().unwrap();
+        let file = open.path().join("plan.json");
+        std::fs::write(&file, "x").unwrap();
+        let error = read_trusted(&file).unwrap_err().to_string();
+        assert!(error.contains("is not root's alone"), "{error}");
+        assert!(error.contains(&file.display().to_string()), "{error}");
+        // root's own folder, where this runs as root.
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let Ok(own) = tempfile::tempdir_in("/root") else {
+            return;
+        };
+        let file = own.path().join("plan.json");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(read_trusted(&file).unwrap(), b"x");
+        assert_eq!(
+            read_trusted(
+                &own.path()
+                    .join("../")
+                    .join(own.path().file_name().unwrap())
+                    .join("plan.json")
+            )
+            .unwrap(),
+            b"x"
+        );
+        let failed = |path: &Path, why: &str| {
+            let error = read_trusted(path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        mode(&file, 0o666);
+        failed(&file, "mode 666");
+        mode(&file, 0o664);
+        failed(&file, "mode 664");
+        mode(&file, 0o644);
+        rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1)), None).unwrap();
+        failed(&file, "owner 1");
+        rustix::fs::chown(&file, Some(rustix::fs::Uid::ROOT), None).unwrap();
+        mode(own.path(), 0o777);
+        failed(&file, "mode 777");
+        mode(own.path(), 0o700);
+        let link = own.path().join("link.json");
+        symlink(&file, &link).unwrap();
+        failed(&link, "is a symbolic link");
+        let folder = own.path().join("folder");
+        symlink(own.path(), &folder).unwrap();
+        failed(&folder.join("plan.json"), "is a symbolic link");
+        failed(own.path(), "is no regular file");
+        failed(&own.path().join("none"), "No such file");
+    }
 }

@@ -27,7 +27,8 @@ one_line() {
 #
 # Each NAME_state reads the kernel afresh and sets
 #   STATE   absent; right: exactly what the plan says; stale: ours by identity, with another
-#           content; adopt: a route that differs from ours in its protocol alone
+#           content (a route: by its protocol number); adopt: a route that differs from ours in
+#           its protocol alone
 #   FOUND   what is at our place when STATE is stale
 #   OTHERS  what is at our place and not ours
 # and returns 1, with the reason said, when it cannot read.
@@ -140,7 +141,7 @@ rule_state() {
 # GATEWAY is - for a route of scope link. Kernel's numbers: type 1 unicast; scope 0 global, 253 link.
 route_state() {
     local line route words head tail
-    STATE=absent OTHERS=() PROTOCOL_NOW=''
+    STATE=absent FOUND='' OTHERS=() PROTOCOL_NOW=''
     captured ip -o -4 -N -d route show table main exact "$1/32" || return 1
     if [[ $2 == - ]]; then
         head="1 $1 dev $3 proto" tail="scope 253 src $4"
@@ -157,15 +158,18 @@ route_state() {
         if [[ -z $route ]]; then
             :
         elif [[ $route == "$head $ROUTE_PROTOCOL $tail" ]]; then
+            # Beside it, what could have been taken over is in the way.
+            case $STATE in stale | adopt) OTHERS+=("route $FOUND") ;; esac
             STATE=right
         elif [[ $STATE == absent && $route == "$head "*" $tail" && ${route#"$head "} =~ ^[0-9]+' '"$tail"$ ]]; then
-            STATE=adopt PROTOCOL_NOW=${route#"$head "} PROTOCOL_NOW=${PROTOCOL_NOW%% *}
+            STATE=adopt FOUND=${route#* } PROTOCOL_NOW=${route#"$head "} PROTOCOL_NOW=${PROTOCOL_NOW%% *}
+        elif [[ $STATE == absent && $route == "1 $1 "* && $route == *" proto $ROUTE_PROTOCOL "* &&
+            $route != *' metric '* && $route != *' tos '* && $route != *nexthop* ]]; then
+            # Of another plan: what ip shows of it after its type, it takes again.
+            STATE=stale FOUND=${route#* }
         else
             OTHERS+=("route ${route#* }")
             if [[ ${route%% *} != 1 ]]; then OTHERS[-1]+=" (of type ${route%% *})"; fi
-            if [[ $route == *" proto $ROUTE_PROTOCOL "* ]]; then
-                OTHERS[-1]+=" (made by another plan, whose mesh-down removes it)"
-            fi
         fi
     done <<<"$TEXT"
 }

@@ -31,6 +31,7 @@ remove_route() {
     case $STATE in
         right) if a_route del "$ROUTE_PROTOCOL" "$@"; then removed "$place"; else trouble "$place: cannot delete it: $ERROR"; fi ;;
         adopt) OTHERS+=("route with protocol $PROTOCOL_NOW, not $ROUTE_PROTOCOL") ;;
+        stale) OTHERS+=("route $FOUND (made by another plan)") ;;
     esac
     left "$place"
 }

@@ -1,6 +1,6 @@
 PROBLEMS=0 NOT_READY=0
 UNDO=()
-declare -A OLD_RULE=()
+declare -A OLD_RULE=() OLD_ROUTE=()
 
 # --- Checks before the first change -----------------------------------------------------------
 
@@ -241,6 +241,13 @@ make_route() {
             a_route replace "$ROUTE_PROTOCOL" "$@" || failed "$route: cannot adopt it: $ERROR"
             changed "$route: adopted (protocol was $PROTOCOL_NOW)"
             ;;
+        stale)
+            OLD_ROUTE["$1"]=$FOUND
+            UNDO+=("undo_stale_route $*")
+            say "$route: is ours with another content: $FOUND"
+            a_route replace "$ROUTE_PROTOCOL" "$@" || failed "$route: cannot replace it: $ERROR"
+            changed "$route: replaced"
+            ;;
     esac
     if ! route_state "$@" || [[ $STATE != right ]]; then failed "$route: reads back as: ${TEXT:-absent}"; fi
 }
@@ -257,6 +264,14 @@ undo_adoption() {
     route_state "$@" || return 1
     [[ $STATE == right ]] || return 0
     a_route replace "$protocol" "$@" && route_state "$@" && [[ $STATE == adopt && $PROTOCOL_NOW == "$protocol" ]]
+}
+
+undo_stale_route() {
+    local words
+    route_state "$@" || return 1
+    [[ $STATE == right ]] || return 0
+    read -ra words <<<"${OLD_ROUTE["$1"]}"
+    tried ip -4 -N route replace "${words[@]}" table main && route_state "$@" && [[ $FOUND == "${OLD_ROUTE["$1"]}" ]]
 }
 
 # --- The end, whichever way -------------------------------------------------------------------
