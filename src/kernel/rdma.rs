@@ -26,8 +26,8 @@ const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 const ATTR_RES_PID: u16 = 28;
 const ATTR_RES_KERN_NAME: u16 = 29;
-const ATTR_RES_CTX: u16 = 87;
-const ATTR_RES_CTX_ENTRY: u16 = 88;
+const ATTR_RES_CTX: u16 = 86;
+const ATTR_RES_CTX_ENTRY: u16 = 87;
 const ATTR_NDEV_INDEX: u16 = 50;
 const ATTR_NDEV_NAME: u16 = 51;
 const SYS_ATTR_MONITOR_MODE: u16 = 103;
@@ -349,6 +349,20 @@ mod tests {
             all,
             [rc(21, 22, 17604), rc(22, 21, 17599), gsi.clone(), gsi]
         );
+    }
+
+    #[test]
+    fn the_openers_of_a_device_of_a_real_kernel_read_as_rdma_shows_them() {
+        // rdma resource show ctx: dev rocep1s0f0 ctxn 7 pid 686 comm marker-test
+        let bytes = &captured(
+            "08000100000000000f000200726f63657031733066300000\
+             1800560014005700080040000700000008001c00ae020000",
+        )[0];
+        assert_eq!(openers(bytes), Ok(vec![686]));
+        assert_eq!(openers(&bytes[..24]), Ok(Vec::new()));
+        for bytes in damaged(bytes) {
+            let _ = openers(&bytes);
+        }
     }
 
     #[test]
