@@ -128,16 +128,34 @@ pub fn read_trusted(path: &Path) -> Result<Vec<u8>, FileError> {
 
 /// The content of a file, no more than a document may have.
 fn bounded(file: File, path: &Path) -> Result<Vec<u8>, FileError> {
-    let mut bytes = Vec::new();
-    file.take(LARGEST_DOCUMENT + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| FileError::new(path, e))?;
+    let bytes = read_whole(file, LARGEST_DOCUMENT + 1).map_err(|e| FileError::new(path, e))?;
     if bytes.len() as u64 > LARGEST_DOCUMENT {
         return Err(FileError::new(
             path,
             format!("is larger than {LARGEST_DOCUMENT} bytes"),
         ));
     }
+    Ok(bytes)
+}
+
+/// The first `most` bytes of a file, by as few reads as can be: `up` is to be cheap when nothing is to do.
+pub(crate) fn read_whole(mut file: File, most: u64) -> io::Result<Vec<u8>> {
+    let size = file.metadata()?.len().min(most);
+    let mut bytes = vec![0; size as usize + 1];
+    let mut length = 0;
+    while (length as u64) < most {
+        if length == bytes.len() {
+            // It is longer than it was said to be.
+            bytes.resize(2 * length, 0);
+        }
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(n) => length += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(length.min(most as usize));
     Ok(bytes)
 }
 

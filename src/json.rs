@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries: Vec<(String, Value)> = Vec::new();
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = std::collections::BTreeSet::new();
         while let Some((key, value)) = map.next_entry::<String, Value>()? {
             if !seen.insert(key.clone()) {
                 return Err(A::Error::custom(format!(

@@ -129,7 +129,7 @@ impl Down {
         let recorded = state.recorded_clsacts()?;
         subject.all_filters = recorded;
         let mut node = Node {
-            sources: Sources::open(),
+            sources: Sources::default(),
             subject,
             state,
             host: host.clone(),

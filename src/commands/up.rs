@@ -20,7 +20,7 @@ use crate::mesh::wanted::Wanted;
 use crate::names::HostName;
 use crate::node::platform::Node;
 use crate::node::read::{Sources, Subject};
-use crate::node::state::{Applied, State};
+use crate::node::state::State;
 use crate::node::wait::Watch;
 use crate::output;
 
@@ -127,14 +127,46 @@ impl Up {
             return Err(Trouble::Usage(format!("the plan has no host {host}")));
         };
         let wanted = Wanted::of(&host_plan);
-        let earlier = earlier(state, plan, host);
+        let applied = state.applied().unwrap_or_else(|error| {
+            output::warning(&format!("{error}; what an earlier plan left is not known"));
+            None
+        });
+        let known_already = applied
+            .as_ref()
+            .is_some_and(|applied| applied.plan == *plan && applied.host == *host);
+        let earlier = applied.filter(|_| !known_already);
+        let earlier_plan = earlier
+            .as_ref()
+            .and_then(|applied| applied.plan.for_host(applied.host.as_str()));
+        let leftover = earlier_plan
+            .as_ref()
+            .map(|old| Wanted::of(old).without(&wanted));
         let mut subject = Subject::default();
         subject.add(&host_plan, plan.gid_index);
-        if let Some((_, applied)) = &earlier {
-            if let Some(old) = applied.plan.for_host(applied.host.as_str()) {
-                subject.add(&old, plan.gid_index);
-            }
+        if let Some(old) = &earlier_plan {
+            subject.add(old, plan.gid_index);
         }
+        let steps_of = |present: &Present| {
+            let leftover = leftover.as_ref().map(|old| compare(old, present));
+            let rows = compare(&wanted, present);
+            let steps = steps::up(&rows, &leftover.unwrap_or_default());
+            (rows, steps)
+        };
+
+        // The objects alone first: at most starts nothing is to do, and then nothing else is asked.
+        let mut sources = Sources::default();
+        let present = sources.read(&subject, Default::default());
+        refuse_another(identity(&host_plan, &present), host)?;
+        if steps_of(&present).1 == steps::Up::default() {
+            if state.has_journal() {
+                state.remove_journal()?;
+            }
+            if !known_already && !args.check && !args.dry_run {
+                state.write_applied(host, document)?;
+            }
+            return Ok(Verdict::InSync);
+        }
+
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [
             signal_hook::consts::SIGINT,
@@ -144,8 +176,9 @@ impl Up {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
         }
         let mut watch = Watch::open();
+        subject.settings = true;
         let mut node = Node {
-            sources: Sources::open(),
+            sources,
             subject,
             state,
             host: host.clone(),
@@ -158,12 +191,7 @@ impl Up {
             node.before = node.read().map_err(Trouble::Usage)?;
             refuse_another(identity(&host_plan, &node.before), host)?;
             let unmet = unmet(plan, &host_plan, &node.before);
-            let rows = compare(&wanted, &node.before);
-            let leftover = earlier
-                .as_ref()
-                .map(|(leftover, _)| compare(leftover, &node.before))
-                .unwrap_or_default();
-            let steps = steps::up(&rows, &leftover);
+            let (rows, steps) = steps_of(&node.before);
             let (passing, lasting): (Vec<&Row>, Vec<&Row>) = steps
                 .obstacles
                 .iter()
@@ -204,13 +232,7 @@ impl Up {
                 Verdict::InSync
             });
         }
-        let known_already =
-            earlier.is_none() && state.applied().is_ok_and(|applied| applied.is_some());
         if changes.is_empty() && self.not_done.is_empty() {
-            state.remove_journal()?;
-            if !known_already {
-                state.write_applied(host, document)?;
-            }
             return Ok(Verdict::InSync);
         }
         // What an earlier plan left must not be forgotten before it is gone.
@@ -368,22 +390,4 @@ impl Up {
         output::result(&crate::json::pretty(&report))?;
         Ok(())
     }
-}
-
-/// What the plan that was applied before has and this one has not; `None` when it is this plan, or
-/// none.
-fn earlier(state: &State, plan: &crate::plan::Plan, host: &HostName) -> Option<(Wanted, Applied)> {
-    let applied = match state.applied() {
-        Ok(applied) => applied?,
-        Err(error) => {
-            output::warning(&format!("{error}; what an earlier plan left is not known"));
-            return None;
-        }
-    };
-    if applied.plan == *plan && applied.host == *host {
-        return None;
-    }
-    let old = Wanted::of(&applied.plan.for_host(applied.host.as_str())?);
-    let new = Wanted::of(&plan.for_host(host.as_str())?);
-    Some((old.without(&new), applied))
 }

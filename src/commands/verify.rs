@@ -132,9 +132,10 @@ fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<
         .iter()
         .map(|row| row.netdev.clone())
         .collect();
+    subject.settings = true;
     subject.neighbours = true;
     subject.more = true;
-    let present = Sources::open().read(&subject, Default::default());
+    let present = Sources::default().read(&subject, Default::default());
     refuse_another(identity(&host_plan, &present), &host)?;
     let mut verified = verify(plan, &host_plan, &present);
     verified.findings.extend(plan_findings(

@@ -117,7 +117,10 @@ fn own_name_by(plan: &Plan, given: Option<&HostName>, file: &Path) -> Result<Hos
     if let Some(name) = given {
         return find(name.as_str()).ok_or_else(|| unknown("--host", name.as_str()));
     }
-    if std::fs::symlink_metadata(file).is_ok() {
+    // There is none on a host that was set up by hand.
+    let there =
+        !matches!(std::fs::File::open(file), Err(e) if e.kind() == std::io::ErrorKind::NotFound);
+    if there {
         let bytes = read_file(file)?;
         let name: HostName = std::str::from_utf8(bytes.trim_ascii())
             .map_err(|_| "is not text".to_owned())

@@ -50,10 +50,9 @@ impl Node<'_> {
     }
 
     fn route(&mut self) -> Result<(&mut Rtnetlink, &[Link]), Failure> {
-        match &mut self.sources.route {
-            Ok(route) => Ok((route, &self.sources.links)),
-            Err(error) => Err(Failure::clean(error.to_string())),
-        }
+        self.sources
+            .route()
+            .map_err(|error| Failure::clean(error.to_string()))
     }
 
     fn index(&self, dev: &NetdevName) -> Result<u32, Failure> {
@@ -173,7 +172,7 @@ impl Node<'_> {
         ) -> Result<(), crate::kernel::systemd::Error>,
     ) -> Result<Option<String>, Failure> {
         let unit = marker_unit(device);
-        match &mut self.sources.systemd {
+        match self.sources.systemd() {
             Ok(systemd) => match act(systemd, &unit, Instant::now() + UNIT_LIMIT) {
                 Ok(()) => Ok(None),
                 // A unit that failed may be on its way to another try.

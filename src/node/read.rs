@@ -33,6 +33,9 @@ pub struct Subject {
     pub rules: Vec<(NetdevName, u16)>,
     /// ... but for these ports, whose filters are read on both sides.
     pub all_filters: BTreeSet<NetdevName>,
+    /// Whether the settings of the ports are asked about: addresses, offload, steering, RDMA port, GID.
+    /// Without them the objects of the mesh are seen, and with fewer questions.
+    pub settings: bool,
     /// Whether neighbours are asked about.
     pub neighbours: bool,
     /// Whether what `verify` alone looks at is asked about.
@@ -80,26 +83,52 @@ impl Subject {
     }
 }
 
-/// Whom to ask. A source that cannot be opened gives its reason to every fact that it would have told.
+/// Whom to ask; each is opened when it is first asked. A source that cannot be opened gives its reason to
+/// every fact that it would have told.
+#[derive(Default)]
 pub struct Sources {
-    pub(super) route: Result<Rtnetlink, netlink::Error>,
-    ethtool: Result<Ethtool, netlink::Error>,
-    devlink: Result<Devlink, netlink::Error>,
-    nldev: Result<Nldev, netlink::Error>,
-    pub(super) systemd: Result<Systemd, systemd::Error>,
-    /// Loaded when it is needed.
+    route: Option<Result<Rtnetlink, netlink::Error>>,
+    ethtool: Option<Result<Ethtool, netlink::Error>>,
+    devlink: Option<Result<Devlink, netlink::Error>>,
+    nldev: Option<Result<Nldev, netlink::Error>>,
+    systemd: Option<Result<Systemd, systemd::Error>>,
     verbs: Option<Result<Verbs, verbs::Error>>,
     /// The devices as they were when they were last read.
     pub(super) links: Vec<Link>,
 }
 
+/// A source that is there once it was asked for.
+trait Source: Sized {
+    type Error: Display;
+    fn open() -> Result<Self, Self::Error>;
+}
+
+macro_rules! sources {
+    ($($source:ty, $error:ty, $open:path;)*) => {$(
+        impl Source for $source {
+            type Error = $error;
+            fn open() -> Result<Self, Self::Error> {
+                $open()
+            }
+        }
+    )*};
+}
+sources! {
+    Rtnetlink, netlink::Error, Rtnetlink::open;
+    Ethtool, netlink::Error, Ethtool::open;
+    Devlink, netlink::Error, Devlink::open;
+    Nldev, netlink::Error, Nldev::open;
+    Systemd, systemd::Error, Systemd::open;
+    Verbs, verbs::Error, Verbs::load;
+}
+
 /// Asks a source. `what` names what is asked, for the reason.
-fn ask<S, T, E: Display, F: Display>(
-    source: &mut Result<S, E>,
+fn ask<S: Source, T, F: Display>(
+    source: &mut Option<Result<S, S::Error>>,
     what: &str,
     question: impl FnOnce(&mut S) -> Result<T, F>,
 ) -> Fact<T> {
-    match source {
+    match source.get_or_insert_with(S::open) {
         Ok(source) => question(source).map_err(|e| format!("{what}: {e}")).into(),
         Err(error) => Fact::because(format!("{what}: {error}")),
     }
@@ -118,24 +147,29 @@ fn whole<T>(fact: Fact<Listing<T>>) -> Fact<Vec<T>> {
 }
 
 impl Sources {
-    /// Opens all of them, in the network namespace of the calling thread.
-    pub fn open() -> Sources {
-        Sources {
-            route: Rtnetlink::open(),
-            ethtool: Ethtool::open(),
-            devlink: Devlink::open(),
-            nldev: Nldev::open(),
-            systemd: Systemd::open(),
-            verbs: None,
-            links: Vec::new(),
+    /// rtnetlink and the devices as they were when they were last read.
+    pub(super) fn route(&mut self) -> Result<(&mut Rtnetlink, &[Link]), &netlink::Error> {
+        match self.route.get_or_insert_with(Rtnetlink::open) {
+            Ok(route) => Ok((route, &self.links)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// systemd.
+    pub(super) fn systemd(&mut self) -> &mut Result<Systemd, systemd::Error> {
+        self.systemd.get_or_insert_with(Systemd::open)
     }
 
     /// What is there now.
     pub fn read(&mut self, subject: &Subject, recorded_clsacts: BTreeSet<NetdevName>) -> Present {
         let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
         self.links = links.known().cloned().unwrap_or_default();
-        let addresses = whole(ask(&mut self.route, "addresses", Rtnetlink::addresses));
+        let unasked = "not asked about";
+        let addresses = if subject.settings {
+            whole(ask(&mut self.route, "addresses", Rtnetlink::addresses))
+        } else {
+            Fact::because(unasked)
+        };
         let routes = whole(ask(&mut self.route, "routes", |route| {
             route.routes(&self.links)
         }));
@@ -143,9 +177,13 @@ impl Sources {
         let neighbours = if subject.neighbours {
             whole(ask(&mut self.route, "neighbours", Rtnetlink::neighbours))
         } else {
-            Fact::because("not asked about")
+            Fact::because(unasked)
         };
-        let params = ask(&mut self.devlink, "devlink parameters", Devlink::all_params);
+        let params = if subject.settings {
+            ask(&mut self.devlink, "devlink parameters", Devlink::all_params)
+        } else {
+            Fact::because(unasked)
+        };
         let devices = ask(&mut self.nldev, "RDMA devices", Nldev::devices);
         let mut ports = Vec::new();
         for port in &subject.ports {
@@ -160,10 +198,14 @@ impl Sources {
                         netdev: port.netdev.clone(),
                         link: Fact::Known(Some(link_now(link))),
                         addresses: rows_of(&addresses, its),
-                        offload: ask(&mut self.ethtool, "ethtool features", |ethtool| {
-                            ethtool.feature(&link.name, HW_TC_OFFLOAD)
-                        })
-                        .map(|feature| feature.active),
+                        offload: if subject.settings {
+                            ask(&mut self.ethtool, "ethtool features", |ethtool| {
+                                ethtool.feature(&link.name, HW_TC_OFFLOAD)
+                            })
+                            .map(|feature| feature.active)
+                        } else {
+                            Fact::because(unasked)
+                        },
                         steering: steering(&params, link, port),
                         qdiscs: rows_of(&qdiscs, its),
                         filters: self.filters(subject, link),
@@ -173,7 +215,11 @@ impl Sources {
                         } else {
                             PortMore::default()
                         },
-                        ..self.rdma(port, link, &devices)
+                        ..if subject.settings {
+                            self.rdma(port, link, &devices)
+                        } else {
+                            nothing(port, unasked)
+                        }
                     }
                 }
                 Fact::Known(None) => PortNow {
@@ -260,15 +306,15 @@ impl Sources {
             Fact::Known(None) => Fact::because(format!("no RDMA device {}", port.rdma)),
             Fact::NotObserved(why) => Fact::NotObserved(why),
         };
-        let verbs = self.verbs.get_or_insert_with(Verbs::load);
-        let rdma_active_mtu =
-            match ask(verbs, "active MTU", |verbs| verbs.open(&port.rdma)?.port(1)) {
-                Fact::Known(attr) => attr
-                    .active_mtu
-                    .ok_or("libibverbs gives a code that is not known here")
-                    .into(),
-                Fact::NotObserved(why) => Fact::NotObserved(why),
-            };
+        let rdma_active_mtu = match ask(&mut self.verbs, "active MTU", |verbs: &mut Verbs| {
+            verbs.open(&port.rdma)?.port(1)
+        }) {
+            Fact::Known(attr) => attr
+                .active_mtu
+                .ok_or("libibverbs gives a code that is not known here")
+                .into(),
+            Fact::NotObserved(why) => Fact::NotObserved(why),
+        };
         let trust = ask(&mut self.route, "DCB", |route| route.trust(&link.name));
         let Some(handle) = handle(link, port) else {
             let why = "the function of the port is not known";

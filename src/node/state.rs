@@ -149,6 +149,9 @@ impl State {
     }
 
     fn create_at(path: &Path, owner: u32) -> Result<State, Error> {
+        if let Some(state) = State::open_at(path, owner)? {
+            return Ok(state);
+        }
         match mkdirat(rustix::fs::CWD, path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => {
@@ -203,14 +206,18 @@ impl State {
                     if (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino) => {}
                 _ => continue,
             }
-            file.set_len(0).map_err(&failed)?;
-            writeln!(file, "{}", std::process::id()).map_err(&failed)?;
+            // Of fixed width: it overwrites what the holder before wrote.
+            let line = format!("{:<10}\n", std::process::id());
+            file.write_all(line.as_bytes()).map_err(&failed)?;
             return Ok(Lock { _file: file });
         }
     }
 
-    /// Removes the lock's file, while it is held, and the folder when nothing else is in it.
+    /// Gives the right back. Where nothing is remembered, the folder goes too.
     pub fn leave(self, lock: Lock) {
+        if statat(&self.folder, APPLIED, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return drop(lock);
+        }
         // What stays behind is harmless: the next run uses it.
         let _ = unlinkat(&self.folder, LOCK, AtFlags::empty());
         let _ = rustix::fs::rmdir(&self.path);
@@ -225,8 +232,7 @@ impl State {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(failed(e.into())),
         };
-        let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes).map_err(failed)?;
+        let bytes = crate::files::read_whole(file, LARGEST).map_err(failed)?;
         Ok(Some(bytes))
     }
 
