@@ -775,14 +775,17 @@ def down(options):
 
 
 def test(options):
-    """Every case on a ring of its own: those that tell why they are refused, and those that work."""
+    """Every case on a ring of its own: those that tell why they are refused, or facts, and those that work."""
     names = options.cases or sorted(path.stem for path in (HERE / "cases").glob("*.case"))
     tried, failed = 0, []
     for round_ in range(options.rounds):
         for name in names:
             options.case, options.set = name, []
-            if find_case(name, []).refused:
+            case = find_case(name, [])
+            if case.refused:
                 tests = [["refused"]]
+            elif case.facts:
+                tests = [["told"]]
             else:
                 tests = [["works", "--reruns", str(options.reruns)]]
             if name == "ring":
