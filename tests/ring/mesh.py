@@ -8,6 +8,7 @@
                                forwards; mesh-up puts back exactly what is missing
   mesh.py nic                  what a verifier relies on: when counters move, what a re-initialisation
                                leaves, what a hairpin queue loses
+  mesh.py told                 inventory says the facts that its case tells
   mesh.py refused              the plan refuses the ring with every line that its case tells
 """
 
@@ -28,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 NODES = os.environ["RING_NODES"].split()
 PROGRAM = os.environ["RING_PROGRAM"]
 LIMIT = 90  # s, for one command on one node; the machines may be slow, and the host may have other work
-MESSAGES = 100  # what ring-lat sends each way
+MESSAGES = 100  # sent each way
 BEGAN = time.monotonic()
 
 
@@ -124,15 +125,17 @@ class Mesh:
         ]
         return source, target, rules
 
-    def write(self, number, fails=False, limit=None, options=""):
+    def write(self, number, fails=False, limit=None, size=1024, count=MESSAGES):
         """RDMA writes with flow label 16383 over diagonal `number`, answered by as many."""
         path = self.diagonals[number]
         source, target, _ = self.ends(path)
         port, gid = 20000 + number, self.plan["gid_index"]
-        limit = f"LIMIT={limit} " if limit else ""
-        on(path["to"], f"{limit}ring-lat serve {target['rdma']} {port} {gid} {options}")
-        on(path["from"], f"{limit}ring-lat send {source['rdma']} {port} {gid} {path['to']} {options}", fails=fails)
-        on(path["to"], f"{limit}ring-lat result {port}", fails=fails)
+        lat = f"SIZE={size} COUNT={count} ring-lat"
+        if limit:
+            lat = f"LIMIT={limit} {lat}"
+        on(path["to"], f"{lat} serve {target['rdma']} {port} {gid}")
+        on(path["from"], f"{lat} send {source['rdma']} {port} {gid} {path['to']}", fails=fails)
+        on(path["to"], f"{lat} result {port}", fails=fails)
 
     def counted(self, rule):
         """Packets that a rule forwarded in the NIC, as tc tells it."""
@@ -156,6 +159,13 @@ def port_counter(node, netdev, counter):
 
 
 # ---- Steps that the tests share ------------------------------------------------------------------------
+
+
+def inventory(folder):
+    """The facts of each node's fabric ports, over SSH."""
+    done = program("inventory", "--out", str(folder / "facts"), *hosts())
+    check(done.returncode == 0, f"inventory: exit code {done.returncode}\n{done.stderr}")
+    return {node: json.loads((folder / "facts" / f"{node}.json").read_text())["ports"] for node in NODES}
 
 
 def planned(folder):
@@ -214,18 +224,10 @@ def delete_rule(rule):
 
 def works(reruns):
     folder = scratch()
-    done = program("inventory", "--out", str(folder / "facts"), *hosts())
-    check(done.returncode == 0, f"inventory: exit code {done.returncode}\n{done.stderr}")
-    facts = {node: json.loads((folder / "facts" / f"{node}.json").read_text())["ports"] for node in NODES}
+    facts = inventory(folder)
     for node in NODES:
         check(len(facts[node]) == 4, f"{node}: {len(facts[node])} fabric ports, 4 wanted: {list(facts[node])}")
     ok("inventory over SSH: four nodes, four fabric ports each")
-    wanted = json.loads((pathlib.Path(os.environ["RING_DIR"]) / "facts").read_text())
-    for node, netdev, name, value in wanted:
-        found = facts[node][netdev].get(name)
-        check(found == value, f"{node} {netdev}: {name} is {found!r}, {value!r} wanted")
-    if wanted:
-        ok(f"inventory says the {len(wanted)} facts that the case tells")
 
     mesh = planned(folder)
     before = at_once(state, NODES)
@@ -363,12 +365,12 @@ def nic_behaves():
     ok("a rule's counter stays until it is refreshed, and then shows all")
 
     # The messages of this test are 60 packets of 4096 bytes each.
-    large = "-s 245760 -n 5"
+    large = dict(size=245760, count=5)
     lost = lambda dev: port_counter(node, dev, "rx_out_of_buffer")
     before = lost(near)
     # Soft-RoCE may or may not get over the loss in time.
     with contextlib.suppress(Failed):
-        mesh.write(0, options=large)
+        mesh.write(0, **large)
     rise = lost(near) - before
     check(rise > 0, "queue 1024 lost nothing of 240 KB")
     ok(f"messages of 240 KB: a queue of 1024 loses {rise} packets")
@@ -402,7 +404,9 @@ def nic_behaves():
     rule = mesh.read_rules(node)[near, there["pref"]]
     check(rule.get("in_hw"), "the rule that leads there is not in_hw any more")
     real = port_counter(node, near, "hairpin_dead_egress")
-    mesh.write(0, fails=True, limit=15)
+    # The server of ib_write_lat writes first, so it has to be at the side of the dead rule.
+    reverse = next(n for n, other in enumerate(mesh.diagonals) if mesh.ends(other)[2] == [back, there])
+    mesh.write(reverse, fails=True, limit=15)
     check(port_counter(node, near, "hairpin_dead_egress") > real, f"{path['name']} fails, but not by the dead rule")
     check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
     ok("a rule that leads there still reads in_hw, and forwards nothing")
@@ -414,7 +418,7 @@ def nic_behaves():
     mesh.write(0)
     ok("mesh-up makes it right again")
     before = lost(near), lost(far)
-    mesh.write(0, options=large, limit=60)
+    mesh.write(0, limit=60, **large)
     check((lost(near), lost(far)) == before, "a loaded queue of 8192 lost packets of 240 KB")
     ok("messages of 240 KB: a loaded queue of 8192 loses none")
 
@@ -425,6 +429,16 @@ def same(before, after, what):
     for node, one, other in zip(NODES, before, after):
         difference = "\n".join(difflib.unified_diff(one.splitlines(), other.splitlines(), "before", "after", n=0, lineterm=""))
         check(not difference, f"{node}: {what} changed the state:\n{difference}")
+
+
+def told():
+    wanted = json.loads((pathlib.Path(os.environ["RING_DIR"]) / "facts").read_text())
+    check(wanted, "the case tells no fact")
+    facts = inventory(scratch())
+    for node, netdev, name, value in wanted:
+        found = facts[node][netdev].get(name)
+        check(found == value, f"{node} {netdev}: {name} is {found!r}, {value!r} wanted")
+    ok(f"inventory says the {len(wanted)} facts that the case tells")
 
 
 def refused():
@@ -443,14 +457,14 @@ def main():
     parser = argparse.ArgumentParser(prog="mesh.py", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("works").add_argument("--reruns", type=int, default=3)
-    for verb in ("needed", "nic", "refused"):
+    for verb in ("needed", "nic", "told", "refused"):
         verbs.add_parser(verb)
     options = parser.parse_args()
     try:
         if options.verb == "works":
             works(options.reruns)
         else:
-            {"needed": needed, "nic": nic_behaves, "refused": refused}[options.verb]()
+            {"needed": needed, "nic": nic_behaves, "told": told, "refused": refused}[options.verb]()
     except (Failed, subprocess.TimeoutExpired) as what:
         print(f"FAIL {time.monotonic() - BEGAN:5.0f} s  {what}", flush=True)
         return 1

@@ -32,7 +32,7 @@ fetched() {
     key=$(printf '%s\n' "$SUITE" "$packages" "$@" | sha256sum | cut -c1-16)
     if [[ -e $CACHE/$name.key && $(<"$CACHE/$name.key") == "$key" ]]; then return; fi
     if ((EUID != 0)); then
-        say 'fetching and building the machines needs root (afterwards anybody who can read the cache can run them)'
+        say 'fetching and building the machines needs root (who owns target/ring can run them)'
         exit 1
     fi
     say "fetching Debian $SUITE for the $name (about a minute)"
