@@ -31,8 +31,8 @@ pub enum Group {
     Neighbours,
     /// Queueing disciplines and filters.
     Tc,
-    /// RDMA devices: there, gone, renamed, with another network device. Not the state of a port,
-    /// which follows its network device.
+    /// RDMA devices: there, gone, with another network device. Not a device's new name (Linux 6.12
+    /// does not tell), nor the state of a port, which follows its network device.
     Rdma,
 }
 
