@@ -323,6 +323,28 @@ fn what_is_wrong_with_a_rule_is_told_apart() {
 }
 
 #[test]
+fn a_rule_that_takes_nothing_while_the_kernel_drops_is_remarked() {
+    let with = |packets: Option<u64>, dropped: u64| {
+        let verified = seen(|_, host, present| {
+            let dev = host.rules[0].dev.clone();
+            let port = port(&mut present.ports, &dev);
+            known(&mut port.link).as_mut().unwrap().rx_dropped = Some(dropped);
+            let flower = known(&mut port.filters)[0].flower.as_mut().unwrap();
+            flower.actions.last_mut().unwrap().hw_packets = packets;
+        });
+        assert!(verified.in_sync());
+        flat(&verified.findings)
+            .into_iter()
+            .map(|f| f.0)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(with(Some(0), 3), ["rule-takes-nothing"]);
+    assert_eq!(with(Some(0), 0), Vec::<&str>::new());
+    assert_eq!(with(Some(5), 3), Vec::<&str>::new());
+    assert_eq!(with(None, 3), Vec::<&str>::new());
+}
+
+#[test]
 fn what_is_wrong_with_a_marker_is_told_apart() {
     let with = |now: hairpin_mesh::mesh::present::MarkerNow| {
         let verified = seen(|_, host, present| {

@@ -63,6 +63,8 @@ pub struct Link {
     pub phys_port_name: Option<Text>,
     /// Bus and name of the device it belongs to: `pci`, `0000:01:00.0` (kernel 5.14 and newer).
     pub parent: Option<(Text, Text)>,
+    /// Packets that came in and that the kernel dropped, for nobody wanted their protocol, say.
+    pub rx_dropped: Option<u64>,
 }
 
 /// What a table held, and what in it could not be taken.
@@ -242,6 +244,7 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
         carrier: None,
         phys_port_name: None,
         parent: None,
+        rx_dropped: None,
     };
     let (mut bus, mut parent) = (None, None);
     for attribute in &message.attributes {
@@ -254,6 +257,7 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
             }
             LinkAttribute::Carrier(carrier) => link.carrier = Some(*carrier != 0),
             LinkAttribute::PhysPortName(text) => link.phys_port_name = Some(text.as_str().into()),
+            LinkAttribute::Stats64(stats) => link.rx_dropped = Some(stats.rx_dropped),
             LinkAttribute::ParentDevBusName(text) => bus = Some(text.as_str().into()),
             LinkAttribute::ParentDevName(text) => parent = Some(text.as_str().into()),
             _ => {}

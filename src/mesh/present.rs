@@ -75,6 +75,9 @@ pub struct LinkNow {
     pub mtu: Option<u32>,
     /// Operational state as sysfs `operstate` names it.
     pub state: Text,
+    /// Packets that came in and that the kernel dropped since the device is there. What the mesh marked
+    /// and no rule of the NIC took is among them.
+    pub rx_dropped: Option<u64>,
 }
 
 /// The unit of a marker.

@@ -258,6 +258,7 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
     };
     let finding = match (&row.object, &row.state) {
         (Object::Route(route), State::Right) => return link_of(route, present),
+        (Object::Rule(dev, rule), State::Right) => return idle(dev, rule, present),
         (_, State::Right) => return None,
         (_, State::NotObserved(why)) => Finding::not_observed(code, kind, why, wanted.clone()),
         (Object::Marker(device), State::Absent) => {
@@ -335,6 +336,42 @@ fn stale_rule(wanted: &Filter, found: &Filter) -> Finding {
         Finding::problem("rule-other", rule_text(found), rule_text(wanted))
     };
     finding.advise(UP)
+}
+
+/// The rule as the kernel has it.
+fn found_rule<'a>(present: &'a Present, dev: &NetdevName, rule: &Filter) -> Option<&'a Filter> {
+    let filters = present.port(dev)?.filters.known()?;
+    let place = |f: &Filter| (f.side, f.chain, f.pref);
+    filters.iter().find(|found| place(found) == place(rule))
+}
+
+/// Packets that the NIC forwarded by a rule: its last action counts them.
+fn forwarded(rule: &Filter) -> Option<u64> {
+    rule.flower.as_ref()?.actions.last()?.hw_packets
+}
+
+/// Packets that came in at a port and that the kernel dropped.
+fn dropped(present: &Present, dev: &NetdevName) -> Option<u64> {
+    present.port(dev)?.link.known()?.as_ref()?.rx_dropped
+}
+
+/// A rule that is in hardware and never took a packet, while the kernel drops packets that come in there:
+/// the NIC may have lost it. (Protocols that nobody listens to, LLDP say, are dropped there too.)
+fn idle(dev: &NetdevName, rule: &Filter, present: &Present) -> Option<Finding> {
+    let dropped = dropped(present, dev).filter(|count| *count > 0)?;
+    let found = found_rule(present, dev, rule)?;
+    if forwarded(found) != Some(0) {
+        return None;
+    }
+    Some(
+        Finding::warning(
+            "rule-takes-nothing",
+            format!("the rule never took a packet, and the kernel dropped {dropped} that came in at {dev}"),
+            "marked packets taken by the NIC",
+        )
+        .at(Object::Rule(dev.clone(), rule.clone()))
+        .advise("if opposite-node traffic fails: hairpin-mesh down, up, and hairpin-mesh probe; else it is another protocol's packets"),
+    )
 }
 
 /// A right route over a link that is down carries nothing.
@@ -743,28 +780,26 @@ fn port_detail(plan: &Plan, row: &PortRow, port: &PortNow) -> String {
 }
 
 fn rule_detail(present: &Present, dev: &NetdevName, rule: &Filter) -> String {
-    let found = present
-        .port(dev)
-        .and_then(|port| port.filters.known())
-        .into_iter()
-        .flatten()
-        .find(|found| found.pref == rule.pref && found.side == Side::Ingress && found.chain == 0);
-    let last = found
-        .and_then(|found| found.flower.as_ref())
-        .and_then(|flower| flower.actions.last());
-    let Some(action) = last else {
+    let Some(found) = found_rule(present, dev, rule) else {
         return String::new();
     };
-    let to = action
-        .mirred
+    let action = found
+        .flower
         .as_ref()
+        .and_then(|flower| flower.actions.last());
+    let to = action
+        .and_then(|action| action.mirred.as_ref())
         .and_then(|mirred| mirred.dev.as_ref())
         .map_or("*", |dev| dev.as_str());
-    let packets = match action.hw_packets {
+    let packets = match forwarded(found) {
         Some(packets) => format!("{packets} packets forwarded by the NIC"),
         None => "packets not counted".into(),
     };
-    format!("in hardware, to {to}, {packets}")
+    let dropped = match dropped(present, dev) {
+        Some(0) | None => String::new(),
+        Some(count) => format!(", {count} dropped by the kernel at {dev}"),
+    };
+    format!("in hardware, to {to}, {packets}{dropped}")
 }
 
 #[cfg(test)]

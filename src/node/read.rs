@@ -519,6 +519,7 @@ fn link_now(link: &Link) -> LinkNow {
         mac: link.mac,
         mtu: link.mtu,
         state: link.state.as_deref().unwrap_or("unknown").into(),
+        rx_dropped: link.rx_dropped,
     }
 }
 

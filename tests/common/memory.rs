@@ -25,6 +25,7 @@ pub fn bare(plan: &Plan, host: &HostPlan) -> Present {
                 mac: Some(row.mac),
                 mtu: Some(plan.mtu),
                 state: "up".into(),
+                rx_dropped: Some(0),
             })),
             addresses: Fact::Known(vec![row.ipv4]),
             offload: Fact::Known(true),
