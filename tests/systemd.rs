@@ -26,6 +26,12 @@ fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
         body(&folder);
         systemd.kill().unwrap();
         systemd.wait().unwrap();
+        // What it started goes with it, and its control groups.
+        shell(
+            &folder,
+            "cd /sys/fs/cgroup; echo $PPID >cgroup.procs; echo $$ >cgroup.procs; echo 1 >$NAME/cgroup.kill
+            until find $NAME -depth -type d -exec rmdir {} +; do sleep 0.01; done",
+        );
         return;
     }
     let namespaces = [
@@ -46,7 +52,10 @@ fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
         not_tested(name, "no systemd, or no namespaces for one, here");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("hairpin-mesh")
+        .tempdir()
+        .unwrap();
     let output = unshare()
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
@@ -65,16 +74,19 @@ fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
 
 /// Starts it, and waits until it answers.
 fn start(folder: &Path) -> Child {
-    // It starts where systemd runs alone, and wants control groups to put its units in.
-    let script =
-        "mkdir -p /run/systemd && mount -t tmpfs run /run/systemd && mkdir /run/systemd/system &&
-        mount -t tmpfs cgroup /sys/fs/cgroup && mount -t cgroup2 cgroup /sys/fs/cgroup";
-    let mounted = Command::new("sh").args(["-ec", script]).status().unwrap();
-    assert!(mounted.success());
+    // It starts where systemd runs alone, and puts its units below the control group that it is in.
+    shell(
+        folder,
+        "mkdir -p /run/systemd; mount -t tmpfs run /run/systemd; mkdir /run/systemd/system
+        mount -t tmpfs cgroup /sys/fs/cgroup; mount -t cgroup2 cgroup /sys/fs/cgroup
+        mkdir /sys/fs/cgroup/$NAME; echo $PPID >/sys/fs/cgroup/$NAME/cgroup.procs",
+    );
     let units = folder.join("systemd/user");
     std::fs::create_dir_all(&units).unwrap();
     for (name, service) in [
-        ("dsv41-mesh-marker@", "ExecStart=sleep 1000"),
+        // Without Type=exec a unit counts as started before its program runs, and fails when it is
+        // stopped then.
+        ("dsv41-mesh-marker@", "Type=exec\nExecStart=sleep 1000"),
         ("failing", "Type=oneshot\nExecStart=false"),
         ("slow", "Type=oneshot\nExecStart=sleep 1000"),
     ] {
@@ -88,6 +100,16 @@ fn start(folder: &Path) -> Child {
     let socket = folder.join("systemd/private");
     wait_for("systemd", || UnixStream::connect(&socket).is_ok());
     systemd
+}
+
+/// Runs a script that finds the folder's name as `NAME`, and this process as `PPID`.
+fn shell(folder: &Path, script: &str) {
+    let status = Command::new("sh")
+        .args(["-ec", script])
+        .env("NAME", folder.file_name().unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{script}");
 }
 
 fn wait_for(what: &str, there: impl Fn() -> bool) {
@@ -116,12 +138,14 @@ fn shown(unit: &str) -> UnitState {
             .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         line.unwrap_or_else(|| panic!("{key}: {text}")).to_owned()
     };
+    let main_pid = value("MainPID").parse().unwrap();
+    let started = value("ExecMainStartTimestampMonotonic").parse().unwrap();
     UnitState {
         load: value("LoadState").as_str().into(),
         active: value("ActiveState").as_str().into(),
         sub: value("SubState").as_str().into(),
-        main_pid: value("MainPID").parse().unwrap(),
-        started_usec_monotonic: value("ExecMainStartTimestampMonotonic").parse().unwrap(),
+        main_pid,
+        started_usec_monotonic: if main_pid == 0 { 0 } else { started },
     }
 }
 
@@ -142,7 +166,7 @@ fn the_same_goes_over_a_bus() {
             return;
         }
         let bus = folder.join("bus");
-        wait_for("the bus", || bus.exists());
+        wait_for("the bus", || UnixStream::connect(&bus).is_ok());
         jobs(&bus, Way::Bus);
     });
 }

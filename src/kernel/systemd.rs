@@ -119,7 +119,8 @@ pub struct UnitState {
     pub sub: Text,
     /// Its main process; 0 when there is none.
     pub main_pid: u32,
-    /// When its main process was started, microseconds of the monotonic clock; 0 when it never was.
+    /// When its main process was started, microseconds of the monotonic clock; 0 when there is none
+    /// (systemd keeps the time of the last one until it forgets a stopped unit, which may be at once).
     pub started_usec_monotonic: u64,
 }
 
@@ -218,12 +219,13 @@ impl Systemd {
                 let (mut pid, mut started) = (values[0].body("v")?, values[1].body("v")?);
                 pid.variant("u")?;
                 started.variant("t")?;
+                let (main_pid, started) = (pid.u32()?, started.u64()?);
                 Ok(UnitState {
                     load,
                     active,
                     sub,
-                    main_pid: pid.u32()?,
-                    started_usec_monotonic: started.u64()?,
+                    main_pid,
+                    started_usec_monotonic: if main_pid == 0 { 0 } else { started },
                 })
             })
             .collect()
