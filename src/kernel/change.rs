@@ -352,6 +352,7 @@ mod tests {
             carrier: None,
             phys_port_name: None,
             parent: None,
+            rx_dropped: None,
         }
     }
 

@@ -657,6 +657,7 @@ mod tests {
                 carrier: None,
                 phys_port_name: None,
                 parent: None,
+                rx_dropped: None,
             })
             .to_vec()
     }

@@ -124,14 +124,10 @@ pub struct UnitState {
     pub started_usec_monotonic: u64,
 }
 
-/// The unit of the marker on `device`, as `systemd-escape --template` writes it.
+/// The unit of the marker on `device`: the name as it is, because all of its characters may stand in the
+/// name of a unit (systemd.unit(5)) and `%i` gives them back as they are.
 pub fn marker_unit(device: &RdmaName) -> String {
-    // systemd.unit(5), "String Escaping for Inclusion in Unit Names". What else is escaped, `/` and
-    // a leading dot, no device has.
-    format!(
-        "{MARKER_UNIT}{}.service",
-        device.as_str().replace('-', "\\x2d")
-    )
+    format!("{MARKER_UNIT}{device}.service")
 }
 
 /// The way to systemd.
@@ -440,12 +436,12 @@ mod tests {
         let (message, _) = Message::parse(bytes).unwrap().unwrap();
         let all = listed(&message).unwrap();
         let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
-        let markers = ["rocep1s0f0", "mlx5-0"].map(|name| marker_unit(&name.parse().unwrap()));
+        let marker = marker_unit(&"rocep1s0f0".parse().unwrap());
         assert_eq!(
             names,
             [
-                &markers[0],
-                &markers[1],
+                &marker,
+                "dsv41-mesh-marker@mlx5\\x2d0.service",
                 "none@x.service",
                 "failing.service"
             ]

@@ -1,0 +1,438 @@
+#!/usr/bin/env python3
+"""`up`, `down` and `verify` on a running ring.  `ring.py run -- native.py ...` gives it the ring.
+
+  native.py works [--reruns N]   the same kernel state as the scripts, to the letter; RDMA over every
+                                 diagonal; nothing to do N times under load, by few system calls and no
+                                 child; verify of one node and of all; no trace afterwards
+  native.py faults               what is wrong, in the way or refused by the NIC: what `up` and `verify` say,
+                                 and that nothing else changes
+  native.py killed [--every N]   killed at each Nth system call that sends, writes or renames: the next `up`
+                                 converges, the next `down` leaves what was before
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+
+import mesh
+from mesh import LIMIT, NODES, Failed, at_once, check, forwarded, ok, on, planned, same, scratch
+
+PROGRAM = "/opt/dsv41-mesh/bin/hairpin-mesh"
+CALLS = 100  # system calls of `up` with nothing to do, beyond those of a process that does nothing
+OURS = re.compile(r".*/run/dsv41-mesh.*\n?")
+
+
+def state(node):
+    """The state of a node without what this program remembers, which the scripts do not have."""
+    return OURS.sub("", mesh.state(node))
+
+
+def told(node, arguments, codes=(0,)):
+    """Runs the program on a node; its report, and its exit code."""
+    done = subprocess.run(
+        ["ssh", node, f"{PROGRAM} {arguments} --json"], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL
+    )
+    check(done.returncode in codes, f"{node}: {arguments}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout), done.returncode
+
+
+def up(node, more="", codes=(0,)):
+    return told(node, f"up {more}", codes)[0]
+
+
+def down(node, more="", codes=(0,)):
+    return told(node, f"down {more}", codes)[0]
+
+
+def codes_of(findings):
+    return [code for f in findings for code in [f["code"], *codes_of(f.get("consequences", []))]]
+
+
+def verify(node, *codes):
+    """What verify finds on a node: exactly these codes, beside remarks on the queue, which is not applied here."""
+    report, code = told(node, "verify", (0, 1))
+    (host,) = report["hosts"]
+    found = sorted(set(c for c in codes_of(host["findings"]) if c != "hairpin-queue-size"))
+    check(found == sorted(codes), f"{node}: verify finds {found}, {sorted(codes)} wanted\n{json.dumps(host['findings'], indent=1)}")
+    return code
+
+
+def installed():
+    """The plan on every node, where the program looks for it."""
+    folder = scratch()
+    ring = planned(folder)
+    ring.folder = folder / "ring-mesh"
+    text = (ring.folder / "plan.json").read_bytes()
+    at_once(lambda node: on(node, "install -d -m 755 /etc/dsv41-mesh && cat >/etc/dsv41-mesh/plan.json", input=text), NODES)
+    return ring
+
+
+def verify_all(ring, codes=(0,)):
+    with open(ring.folder / "plan.json") as plan:
+        done = subprocess.run([mesh.PROGRAM, "verify", "--all", "--plan", "-", "--json"], stdin=plan, capture_output=True, text=True, timeout=LIMIT)
+    check(done.returncode in codes, f"verify --all: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def dropped_at(node, dev):
+    """Packets that came in at a port and that the kernel dropped."""
+    return json.loads(on(node, f"ip -s -j link show {dev}"))[0]["stats64"]["rx"]["dropped"]
+
+
+# ---- works ---------------------------------------------------------------------------------------------
+
+
+def works(reruns):
+    ring = installed()
+    before = at_once(state, NODES)
+    at_once(mesh.up, NODES)
+    scripts = at_once(state, NODES)
+    at_once(lambda node: on(node, "bash /root/mesh-down.sh"), NODES)
+
+    for node in NODES:
+        dry = up(node, "--dry-run")
+        check(dry["verdict"] == "work-to-do" and dry["changes"], f"{node}: --dry-run: {dry['verdict']}")
+        check(up(node, "--check", (1,))["verdict"] == "work-to-do", f"{node}: --check")
+    same(before, at_once(state, NODES), "--dry-run and --check")
+    wanted = {node: [c["what"] for c in up(node, "--dry-run")["changes"]] for node in NODES}
+    done = dict(zip(NODES, at_once(up, NODES)))
+    for node in NODES:
+        check([c["what"] for c in done[node]["changes"]] == wanted[node], f"{node}: up did other than --dry-run said")
+    same(scripts, at_once(state, NODES), "up in place of the script")
+    ok("up on four nodes: the same state as the scripts make, to the letter; --dry-run said exactly what was done")
+
+    quiet = at_once(forwarded, NODES)
+    at_once(ring.write, range(len(ring.diagonals)), workers=2)
+    check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
+    ok("RDMA over all eight diagonals, and no kernel forwards")
+
+    for node in NODES:
+        check(verify(node) == 0, f"{node}: verify does not say 0")
+    report = verify_all(ring)
+    check([h["host"] for h in report["hosts"]] == ring.plan["hosts"] and report["in_sync"], "verify --all")
+    other = json.dumps({**ring.plan}, indent=1).encode()
+    on(NODES[1], "cat >/etc/dsv41-mesh/plan.json", input=other)
+    found = {h["host"]: codes_of(h["findings"]) for h in verify_all(ring, (1,))["hosts"]}
+    check([n for n in NODES if "plan-other-installed" in found[n]] == [NODES[1]], f"another plan on {NODES[1]}: {found}")
+    on(NODES[1], "cat >/etc/dsv41-mesh/plan.json", input=(ring.folder / "plan.json").read_bytes())
+    ok("verify of each and of all nodes; a node with another plan is named")
+
+    up_state = at_once(state, NODES)
+
+    def again(node):
+        # With other work on the node's only processor.
+        loop = (
+            f"timeout 300 sh -c 'while :; do :; done' & busy=$!; trap 'kill $busy' EXIT; for i in $(seq {reruns}); do "
+            f"said=$({PROGRAM} up 2>&1) && test \"$said\" = '{node}: nothing to do' || {{ echo \"run $i: $said\"; exit 1; }}; done"
+        )
+        done = subprocess.run(["ssh", node, loop], capture_output=True, text=True, timeout=LIMIT + 20 * reruns)
+        check(done.returncode == 0, f"{node}: up again: {done.stdout}{done.stderr}")
+
+    at_once(again, NODES)
+    same(up_state, at_once(state, NODES), "up again")
+    ok(f"up again, {reruns} times on each node under load: nothing to do")
+
+    node = NODES[1]
+    count = lambda words: int(on(node, f"strace -f -o /run/ring/calls {words} >/dev/null && grep -vc -e '^[0-9]* +++' /run/ring/calls"))
+    calls = count(f"{PROGRAM} up") - count(f"{PROGRAM} --version")
+    on(node, f"strace -f -o /run/ring/calls {PROGRAM} up >/dev/null")
+    children = int(on(node, "grep -c -e 'execve(' -e 'fork(' -e 'clone' /run/ring/calls"))
+    check(children == 1, f"up with nothing to do starts {children - 1} children or threads")
+    check(calls <= CALLS, f"up with nothing to do: {calls} system calls beyond a process's own, {CALLS} at most wanted")
+    ok(f"up with nothing to do: {calls} system calls beyond a process's own, no child")
+
+    at_once(down, NODES)
+    same(before, at_once(state, NODES), "down")
+    at_once(lambda node: on(node, "test ! -e /run/dsv41-mesh"), NODES)
+    check(all(d["verdict"] == "in-sync" for d in at_once(down, NODES)), "a second down has something to do")
+    ok("down leaves no trace")
+
+    # What one makes the other takes away.
+    at_once(mesh.up, NODES)
+    check(all(u["verdict"] == "in-sync" for u in at_once(up, NODES)), "up after the script has something to do")
+    at_once(down, NODES)
+    same(before, at_once(state, NODES), "down after the script's up")
+    at_once(up, NODES)
+    at_once(lambda node: on(node, "bash /root/mesh-down.sh"), NODES)
+    same(before, at_once(state, NODES), "the script's down after up")
+    at_once(lambda node: on(node, "rm -rf /run/dsv41-mesh"), NODES)
+    ok("script and program take each other's work for their own")
+
+
+# ---- faults --------------------------------------------------------------------------------------------
+
+
+class Node:
+    """One node of the ring that is made wrong, and what its plan has."""
+
+    def __init__(self, ring, name):
+        self.ring, self.name = ring, name
+        self.rules = ring.rules_of(name)
+        self.routes = [r for r in ring.plan["routes"] if r["host"] == name]
+        self.markers = [m["device"] for m in ring.plan["markers"] if m["host"] == name]
+
+    def on(self, command, **options):
+        return on(self.name, command, **options)
+
+    def switch(self, dev, name, value):
+        self.on(f"echo {value} >/sys/class/net/{dev}/fakehw/{name}")
+
+    def refused(self, code, *words, more="", exit_code=1):
+        """`up` refuses, changes nothing, and says these words."""
+        before = state(self.name)
+        report = up(self.name, more, (exit_code,))
+        text = json.dumps([report["findings"], report["failures"], report["trouble"]])
+        for word in words:
+            check(word in text, f"{self.name}: up does not say {word!r}: {text}")
+        if code:
+            check(code in codes_of(report["findings"]), f"{self.name}: up finds {codes_of(report['findings'])}, {code} wanted")
+        same_on(self.name, before, state(self.name), f"an up that is refused ({code or words})")
+        return report
+
+    def heals(self, count, more=""):
+        report = up(self.name, more)
+        check(len(report["changes"]) == count, f"{self.name}: up changed {[c['what'] for c in report['changes']]}, {count} wanted")
+        check(verify(self.name) == 0, f"{self.name}: not healed")
+        return report
+
+
+def same_on(node, before, after, what):
+    lines = [f"- {line}" for line in before.splitlines() if line not in after.splitlines()]
+    lines += [f"+ {line}" for line in after.splitlines() if line not in before.splitlines()]
+    check(before == after, f"{node}: {what} changed the state:\n" + "\n".join(lines))
+
+
+def faults():
+    ring = installed()
+    before = at_once(state, NODES)
+    at_once(up, NODES)
+    n = Node(ring, ring.diagonals[0]["via"])
+    rule, route, marker = n.rules[0], n.routes[0], n.markers[0]
+    dev = rule["dev"]
+    place = f"dev {dev} ingress protocol 0x88b5 pref {rule['pref']} handle {rule['handle']} flower"
+    right = state(n.name)
+
+    # Each object missing, and wrong.
+    n.on(f"tc filter del {place}")
+    verify(n.name, "rule-missing")
+    n.heals(1)
+    n.on(f"ip route del {route['destination']}/32 proto 141")
+    verify(n.name, "route-missing")
+    n.heals(1)
+    n.on(f"systemctl stop dsv41-mesh-marker@{marker}")
+    verify(n.name, "marker-missing")
+    n.heals(1)
+    other = (
+        f"tc filter replace {place} skip_sw src_mac 02:00:00:00:00:01 dst_mac {rule['dst_mac']} action pedit ex munge eth type set 0x0800 pipe "
+        f"action pedit ex munge eth dst set {rule['set_dst_mac']} pipe action mirred egress redirect dev {rule['redirect']}"
+    )
+    n.on(other)
+    verify(n.name, "rule-other")
+    report = n.heals(1)
+    check(report["changes"][0]["do"] == "replace-rule" and "remark" not in report["changes"][0], f"replaced with a gap: {report['changes']}")
+    via = f"via {route['gateway']} dev {route['dev']}"
+    n.on(f"ip route replace {route['destination']}/32 {via} src {route['src']} proto static")
+    verify(n.name, "route-other")
+    n.heals(1)
+    same_on(n.name, right, state(n.name), "wrong and right again")
+    ok("a rule, a route and a marker that are missing or wrong: verify names each, and up makes that one right")
+
+    # In the way, and not ours: named, left alone, with the way out.
+    n.on(f"ip route add {route['destination']}/32 {via} metric 7 proto static")
+    n.refused("in-the-way", f"{route['destination']}/32", "metric 7", "ip route del")
+    verify(n.name, "route-in-the-way")
+    n.on(f"ip route del {route['destination']}/32 metric 7")
+    n.on(f"tc filter add dev {dev} ingress protocol 0x88b5 pref {rule['pref']} handle 7 flower skip_hw src_mac 02:00:00:00:00:07 action drop")
+    n.refused("in-the-way", "handle 0x7", "tc filter del")
+    verify(n.name, "rule-in-the-way")
+    n.on(f"tc filter del dev {dev} ingress protocol 0x88b5 pref {rule['pref']} handle 7 flower")
+    down(n.name)
+    n.on(f"tc qdisc add dev {dev} ingress")
+    n.refused("in-the-way", "ingress", f"tc qdisc del dev {dev} ingress")
+    n.on(f"tc qdisc del dev {dev} ingress")
+    # A clsact that others made and use stays.
+    n.on(f"tc qdisc add dev {dev} clsact && tc filter add dev {dev} egress protocol ip pref 1 flower dst_ip 192.0.2.1 action drop")
+    foreign = state(n.name)
+    up(n.name)
+    down(n.name)
+    same_on(n.name, foreign, state(n.name), "up and down beside a foreign clsact")
+    n.on(f"tc qdisc del dev {dev} clsact")
+    up(n.name)
+    n.on(f"tc filter add dev {dev} egress protocol ip pref 1 flower dst_ip 192.0.2.1 action drop")
+    check(down(n.name)["kept_clsact"] == [dev], "our clsact with a filter of others does not stay")
+    n.on(f"tc filter del dev {dev} egress pref 1")
+    up(n.name)
+    down(n.name)
+    same_on(n.name, before[NODES.index(n.name)], state(n.name), "down at last")
+    ok("what is not ours is named and never touched; a clsact that others use stays")
+
+    # The NIC refuses: taken back, with the kernel's own words.
+    for nth in range(1, len(n.rules) + 1):
+        port = n.rules[nth - 1]["dev"]
+        n.switch(port, "refuse_nth", 1)
+        report = n.refused(None, "fakehw", exit_code=3)
+        check(report["verdict"] == "restored", f"{n.name}: {report}")
+        n.switch(port, "refuse_nth", 0)
+    n.on(f"ethtool -K {dev} hw-tc-offload off")
+    n.refused("port-tc-offload", f"ethtool -K {dev} hw-tc-offload on")
+    verify(n.name, *sorted({"port-tc-offload", "clsact-missing", "rule-missing", "route-missing", "marker-missing"}))
+    n.on(f"ethtool -K {dev} hw-tc-offload on")
+    # A unit that cannot start: the rules are taken back.
+    n.on(f"mkdir -p /run/systemd/system/dsv41-mesh-marker@{marker}.service.d && "
+         f"printf '[Service]\\nExecStart=\\nExecStart=/bin/false\\nRestart=no\\n' >/run/systemd/system/dsv41-mesh-marker@{marker}.service.d/no.conf && systemctl daemon-reload")
+    report = n.refused(None, f"dsv41-mesh-marker@{marker}.service", exit_code=3)
+    n.on(f"rm -r /run/systemd/system/dsv41-mesh-marker@{marker}.service.d && systemctl daemon-reload && systemctl reset-failed")
+    ok("the NIC refuses a rule, offload is off, a marker does not start: the host is as it was, and the kernel's words are told")
+
+    # What waiting cures, and what it does not.
+    up(n.name)
+    n.on(f"ip link set {dev} down")
+    verify(n.name, *sorted(["port-link", "port-rdma-state", "route-linkdown"] if route["dev"] == dev else ["port-link", "port-rdma-state"]))
+    n.on(f"ip link set {dev} up")
+    down(n.name)
+    n.on(f"ip link set {dev} down")
+    n.refused("port-link", more="--wait 1", exit_code=75)
+    n.on(f"(sleep 3; ip link set {dev} up) >/dev/null 2>&1 &")
+    up(n.name, "--wait 60")
+    n.on(f"ip link set {dev} mtu 1500")
+    verify(n.name, "port-mtu", "port-rdma-mtu")
+    down(n.name)
+    n.refused("port-mtu", "9000", more="--wait 30")
+    n.on(f"ip link set {dev} mtu 9000")
+    up(n.name)
+    ok("a link that is down is waited for, an MTU that is wrong is not")
+
+    # Another host, another's file.
+    elsewhere = next(node for node in NODES if node != n.name)
+    n.refused(None, f"this is not {elsewhere}", more=f"--host {elsewhere}", exit_code=2)
+    n.on("chmod 666 /etc/dsv41-mesh/plan.json")
+    n.refused(None, "is not root's alone", exit_code=2)
+    n.on("chmod 644 /etc/dsv41-mesh/plan.json")
+    ok("another host's name and a plan that others may write: nothing is done")
+
+    # Two at once.
+    n.on(f"ip route del {route['destination']}/32 proto 141")
+    text = n.on(f"for i in 1 2 3 4; do {PROGRAM} up --wait 60 >/run/ring/up-$i 2>&1 & done; wait; cat /run/ring/up-*")
+    check(text.count("1 changed") == 1 and text.count("nothing to do") == 3, f"four up at once: {text}")
+    ok("four up at once: one does the work, the others wait for it")
+
+    # Open queue pairs: what adds is done, what disturbs is not.
+    path = ring.diagonals[0]
+    source, target, _ = ring.ends(path)
+    n.on(f"setsid ib_write_lat -d {source['rdma']} -x {ring.plan['gid_index']} -p 20555 -F >/dev/null 2>&1 </dev/null & sleep 0.1; disown"
+         if source["host"] == n.name else
+         f"setsid ib_write_lat -d {ring.ports[n.name, dev]['rdma']} -x {ring.plan['gid_index']} -p 20555 -F >/dev/null 2>&1 </dev/null & sleep 0.1; disown")
+    n.on("for i in $(seq 300); do rdma resource show qp | grep -q ib_write_lat && exit 0; sleep 0.1; done; exit 1")
+    n.on(f"ip route del {route['destination']}/32 proto 141")
+    n.on(other)
+    report = up(n.name, "", (1,))
+    check([c["do"] for c in report["changes"]] == ["add-route"] and [c["do"] for c in report["not_done"]] == ["replace-rule"], f"{report}")
+    check("ib_write_lat" in json.dumps(report["findings"]), f"the owner is not named: {report['findings']}")
+    check(down(n.name, "", (1,))["verdict"] == "refused", "down goes on while queue pairs are open")
+    check(up(n.name, "--force")["verdict"] == "applied", "up --force")
+    check(down(n.name, "--force")["verdict"] == "removed", "down --force")
+    n.on("pkill ib_write_lat")
+    up(n.name)
+    ok("open queue pairs: their owner is named, only what is missing is added; --force goes on")
+
+    # A rule that the NIC forgot, and one that stopped: the packets end in the kernel.
+    _, _, (there, _) = ring.ends(path)
+    for switch, value, back in (("forget", 1, None), ("stop", 1, 0)):
+        down(path["via"])
+        up(path["via"])
+        dropped = dropped_at(path["via"], there["dev"])
+        on(path["via"], f"echo {value} >/sys/class/net/{there['dev']}/fakehw/{switch}")
+        for limit in (10, 40):
+            ring.write(0, fails=True, limit=limit)
+            if dropped_at(path["via"], there["dev"]) > before_it:
+                break
+        verify(path["via"], "rule-takes-nothing")
+        if back is not None:
+            on(path["via"], f"echo {back} >/sys/class/net/{there['dev']}/fakehw/{switch}")
+    down(path["via"])
+    up(path["via"])
+    ring.write(0)
+    ok("a rule that the NIC lost or does not obey: verify tells of the packets that nothing takes")
+
+    # A re-initialisation: of the target of a rule, then `up` makes everything right.
+    far = rule["redirect"]
+    handle = n.on(f"basename $(readlink /sys/class/net/{far}/device)").strip()
+    n.on(f"devlink dev reload pci/{handle} action driver_reinit >/dev/null")
+    n.on(f"for i in $(seq 300); do ip -4 -br addr show dev {far} | grep -q 10. && rdma link | grep -q 'netdev {far}' && exit 0; sleep 0.1; done; exit 1")
+    report, _ = told(n.name, "verify", (1,))
+    found = codes_of(report["hosts"][0]["findings"])
+    check("rule-dead-egress" in found and "port-tc-offload" in found, f"after a re-initialisation verify finds {found}")
+    n.refused("port-tc-offload", more="--wait 30")
+    n.on(f"ethtool -K {far} hw-tc-offload on")
+    up(n.name, "--wait 60")
+    check(verify(n.name, *(["hairpin-queue-unknown"])) == 0, f"{n.name}: not healed")
+    ring.write(0)
+    ok("after a re-initialisation: the dead rule is named, and up makes the port, its rules and markers right")
+
+    at_once(down, NODES)
+    after = at_once(state, NODES)
+    # The re-initialised port is a new device.
+    for node, one, now in zip(NODES, before, after):
+        if node != n.name:
+            same_on(node, one, now, "down")
+    ok("down leaves no trace")
+
+
+# ---- killed --------------------------------------------------------------------------------------------
+
+
+def killed(every):
+    ring = installed()
+    calls = ("sendto", "renameat", "write", "unlinkat")
+    node = ring.diagonals[0]["via"]
+    before = state(node)
+    runs = 0
+    for call in calls:
+        for nth in range(1, 400, every):
+            # strace's own injection: the signal comes with the Nth call of this name.
+            done = subprocess.run(
+                ["ssh", node, f"strace -f -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={nth} {PROGRAM} up"],
+                capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+            )
+            ended = done.returncode == 0
+            down(node)
+            same_on(node, before, state(node), f"up killed at {call} {nth}, and down,")
+            if ended:
+                break
+            subprocess.run(
+                ["ssh", node, f"strace -f -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={nth} {PROGRAM} up"],
+                capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+            )
+            up(node, "--wait 60")
+            check(verify(node) == 0, f"{node}: up killed at {call} {nth}, and up again: not as planned")
+            down(node)
+            runs += 2
+    check(runs > 0, "nothing was killed")
+    ok(f"killed {runs} times at {', '.join(calls)}: up converges, down leaves what was before")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="native.py", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("works").add_argument("--reruns", type=int, default=20)
+    verbs.add_parser("faults")
+    verbs.add_parser("killed").add_argument("--every", type=int, default=1)
+    options = parser.parse_args()
+    try:
+        if options.verb == "works":
+            works(options.reruns)
+        elif options.verb == "faults":
+            faults()
+        else:
+            killed(options.every)
+    except (Failed, subprocess.TimeoutExpired) as what:
+        print(f"FAIL {time.monotonic() - mesh.BEGAN:5.0f} s  {what}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
