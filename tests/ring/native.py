@@ -321,20 +321,19 @@ def faults():
 
     # Open queue pairs: what adds is done, what disturbs is not.
     path = ring.diagonals[0]
-    source, target, _ = ring.ends(path)
-    n.on(f"setsid ib_write_lat -d {source['rdma']} -x {ring.plan['gid_index']} -p 20555 -F >/dev/null 2>&1 </dev/null & sleep 0.1; disown"
-         if source["host"] == n.name else
-         f"setsid ib_write_lat -d {ring.ports[n.name, dev]['rdma']} -x {ring.plan['gid_index']} -p 20555 -F >/dev/null 2>&1 </dev/null & sleep 0.1; disown")
-    n.on("for i in $(seq 300); do rdma resource show qp | grep -q ib_write_lat && exit 0; sleep 0.1; done; exit 1")
+    # A server that has opened its queue pair and waits for somebody.
+    device = ring.ports[n.name, dev]["rdma"]
+    n.on(f"setsid ibv_rc_pingpong -d {device} -g {ring.plan['gid_index']} -p 20555 >/dev/null 2>&1 </dev/null & disown")
+    n.on("for i in $(seq 300); do rdma resource show qp | grep -q ibv_rc_pingpong && exit 0; sleep 0.1; done; exit 1")
     n.on(f"ip route del {route['destination']}/32 proto 141")
     n.on(other)
     report = up(n.name, "", (1,))
     check([c["do"] for c in report["changes"]] == ["add-route"] and [c["do"] for c in report["not_done"]] == ["replace-rule"], f"{report}")
-    check("ib_write_lat" in json.dumps(report["findings"]), f"the owner is not named: {report['findings']}")
+    check("ibv_rc_pingpong" in json.dumps(report["findings"]), f"the owner is not named: {report['findings']}")
     check(down(n.name, "", (1,))["verdict"] == "refused", "down goes on while queue pairs are open")
     check(up(n.name, "--force")["verdict"] == "applied", "up --force")
     check(down(n.name, "--force")["verdict"] == "removed", "down --force")
-    n.on("pkill ib_write_lat")
+    n.on("pkill ibv_rc_pingpong")
     up(n.name)
     ok("open queue pairs: their owner is named, only what is missing is added; --force goes on")
 
@@ -343,7 +342,7 @@ def faults():
     for switch, value, back in (("forget", 1, None), ("stop", 1, 0)):
         down(path["via"])
         up(path["via"])
-        dropped = dropped_at(path["via"], there["dev"])
+        before_it = dropped_at(path["via"], there["dev"])
         on(path["via"], f"echo {value} >/sys/class/net/{there['dev']}/fakehw/{switch}")
         for limit in (10, 40):
             ring.write(0, fails=True, limit=limit)
