@@ -350,9 +350,12 @@ fn forwarded(rule: &Filter) -> Option<u64> {
     rule.flower.as_ref()?.actions.last()?.hw_packets
 }
 
-/// Packets that came in at a port and that the kernel dropped.
+/// Packets that came in at a port since `up` made its rules, and that the kernel dropped. Not known where
+/// it was not `up`.
 fn dropped(present: &Present, dev: &NetdevName) -> Option<u64> {
-    present.port(dev)?.link.known()?.as_ref()?.rx_dropped
+    let now = present.port(dev)?.link.known()?.as_ref()?.rx_dropped?;
+    // A device that was re-initialised counts from 0 again.
+    Some(now.saturating_sub(*present.dropped_when_made.get(dev)?))
 }
 
 /// A rule that is in hardware and never took a packet, while the kernel drops packets that come in there:
@@ -366,7 +369,7 @@ fn idle(dev: &NetdevName, rule: &Filter, present: &Present) -> Option<Finding> {
     Some(
         Finding::warning(
             "rule-takes-nothing",
-            format!("the rule never took a packet, and the kernel dropped {dropped} that came in at {dev}"),
+            format!("the rule never took a packet, and the kernel dropped {dropped} that came in at {dev} since it was made"),
             "marked packets taken by the NIC",
         )
         .at(Object::Rule(dev.clone(), rule.clone()))
@@ -797,7 +800,7 @@ fn rule_detail(present: &Present, dev: &NetdevName, rule: &Filter) -> String {
     };
     let dropped = match dropped(present, dev) {
         Some(0) | None => String::new(),
-        Some(count) => format!(", {count} dropped by the kernel at {dev}"),
+        Some(count) => format!(", {count} dropped by the kernel at {dev} since"),
     };
     format!("in hardware, to {to}, {packets}{dropped}")
 }
