@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::facts::{Applied, Fact, Filter, Flower, QueuePair, Side, Trust};
 use crate::finding::{Finding, Severity};
-use crate::mesh::change::{route_text, rule_text};
+use crate::mesh::change::{route_text, rule_passage, rule_text};
 use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
 use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
@@ -251,7 +251,7 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
     let missing = |kind: &str, object: &Object, why: &str| {
         // In the words of the plan; the whole rule helps nobody who has none.
         let wanted = match object {
-            Object::Rule(_, rule) => passage(rule),
+            Object::Rule(_, rule) => rule_passage(rule),
             _ => wanted.clone(),
         };
         Finding::problem(code, format!("no {kind}{why}"), wanted)
@@ -291,20 +291,6 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         }
     };
     Some(finding.at(&row.object))
-}
-
-/// What a rule does, in a few words.
-fn passage(rule: &Filter) -> String {
-    let flower = rule.flower.as_ref();
-    let from = flower.and_then(|flower| flower.src_mac);
-    let to = flower
-        .and_then(|flower| flower.actions.last())
-        .and_then(|action| action.mirred.as_ref())
-        .and_then(|mirred| mirred.dev.as_ref());
-    match (from, to) {
-        (Some(from), Some(to)) => format!("one from {from} out by {to}"),
-        _ => rule_text(rule),
-    }
 }
 
 fn stale_rule(wanted: &Filter, found: &Filter) -> Finding {

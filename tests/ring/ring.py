@@ -853,7 +853,7 @@ def gate(options):
 def demo(options):
     options.case, options.set = "ring", []
     with ring_for(options) as ring:
-        code = command(ring, mesh("works", "--reruns", "1"))
+        code = command(ring, native("demo"))
     if not code:
         print(
             "That was the whole job, on four machines with a kernel, systemd and RDMA stack of their own.\n"

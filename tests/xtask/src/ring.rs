@@ -25,7 +25,7 @@ usage: cargo xtask ring COMMAND
   gate [--reruns N] [--rounds N] [--kill-every N]
                   `check` and `test`, where a ring can run; elsewhere, or with HAIRPIN_MESH_RING=skip, it
                   succeeds and says loudly that nothing of this was tested
-  demo            the whole job on a ring of its own: inventory, plan, mesh-up, RDMA to opposite nodes
+  demo            the whole job on a ring of its own: inventory, plan, up, verify, RDMA to opposite nodes, down
   image           fetches and builds what the machines boot, and no more
 
 The first start fetches Debian packages and takes three minutes; later ones take seconds. What was
