@@ -422,3 +422,85 @@ fn plain(text: &str) -> String {
         .take(2000)
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn host() -> HostName {
+        "spark1".parse().unwrap()
+    }
+
+    fn report(in_sync: bool, findings: &str) -> Vec<u8> {
+        format!(
+            r#"{{"schema": "{REPORT}", "hosts": [{{"host": "spark1", "in_sync": {in_sync},
+              "checks": [{{"standing": "ok", "object": "enp1s0f0np0", "detail": "up"}}], "findings": [{findings}]}}]}}"#
+        )
+        .into_bytes()
+    }
+
+    const PROBLEM: &str = r#"{"code": "a", "severity": "problem", "found": "b", "wanted": "c"}"#;
+
+    #[test]
+    fn a_report_of_another_host_counts_as_far_as_it_agrees_with_itself() {
+        assert!(is_in_sync(&part_of(&host(), &report(true, "")).unwrap()));
+        assert!(!is_in_sync(
+            &part_of(&host(), &report(false, PROBLEM)).unwrap()
+        ));
+        let failed = |bytes: &[u8], why: &str| {
+            let error = part_of(&host(), bytes).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(error.starts_with("spark1: its report"), "{error}");
+        };
+        failed(&report(true, PROBLEM), "its findings say otherwise");
+        failed(&report(false, ""), "its findings say otherwise");
+        // A problem under a warning is a problem.
+        let under = format!(
+            r#"{{"code": "a", "severity": "warning", "found": "b", "wanted": "c", "consequences": [{PROBLEM}]}}"#
+        );
+        failed(&report(true, &under), "its findings say otherwise");
+        failed(b"", "JSON");
+        failed(br#"{"schema": "x"}"#, "schema");
+        let other = String::from_utf8(report(true, ""))
+            .unwrap()
+            .replace("spark1", "spark2");
+        failed(other.as_bytes(), "spark2");
+        let mut deep = PROBLEM.to_owned();
+        for _ in 0..=DEEPEST {
+            deep = PROBLEM.replace('}', &format!(r#", "consequences": [{deep}]}}"#));
+        }
+        failed(&report(false, &deep), "too deep");
+    }
+
+    #[test]
+    fn text_of_another_host_cannot_drive_a_terminal() {
+        let evil = PROBLEM.replace("\"b\"", r#""\u001b[2J\u0007gone""#);
+        let part = part_of(&host(), &report(false, &evil)).unwrap();
+        let mut text = String::new();
+        show_host(&mut text, &At::root("report", &part)).unwrap();
+        assert!(text.contains("[2Jgone"), "{text}");
+        assert!(
+            !text.contains('\u{7}') && !text.contains("\u{1b}[2J"),
+            "{text}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_report_is_an_error_or_a_report_and_never_a_panic(
+            at in 0usize..400, byte in any::<u8>(), cut in 0usize..400,
+        ) {
+            let mut bytes = report(false, PROBLEM);
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+            bytes.truncate(cut.max(1));
+            if let Ok(part) = part_of(&host(), &bytes) {
+                let mut text = String::new();
+                let _ = show_host(&mut text, &At::root("report", &part));
+            }
+        }
+    }
+}
