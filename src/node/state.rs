@@ -101,6 +101,29 @@ pub struct Applied {
     pub plan: Plan,
 }
 
+/// Not part of what the library offers: public for the benchmarks, since `up` reads it at every start.
+#[doc(hidden)]
+impl Applied {
+    pub fn from_json(name: &str, bytes: &[u8]) -> Result<Applied, DocumentError> {
+        let value = parse(name, bytes)?;
+        let root = At::root(name, &value);
+        root.need("schema")?.exactly(APPLIED_SCHEMA)?;
+        let plan = root.need("plan")?;
+        Ok(Applied {
+            host: root.need("host")?.name()?,
+            plan: Plan::from_json(name, pretty(plan.value()).as_bytes())?,
+        })
+    }
+
+    pub fn document(host: &HostName, plan: &PlanDocument) -> Result<String, DocumentError> {
+        Ok(pretty(&Value::Object(vec![
+            ("schema".into(), Value::Text(APPLIED_SCHEMA.into())),
+            ("host".into(), Value::Text(host.to_string())),
+            ("plan".into(), parse("the plan", &plan.bytes)?),
+        ])))
+    }
+}
+
 #[derive(Serialize)]
 struct JournalDocument<'a> {
     schema: &'static str,
@@ -326,24 +349,12 @@ impl State {
             return Ok(None);
         };
         let name = self.path.join(APPLIED).display().to_string();
-        let value = parse(&name, &bytes)?;
-        let root = At::root(&name, &value);
-        root.need("schema")?.exactly(APPLIED_SCHEMA)?;
-        let plan = root.need("plan")?;
-        Ok(Some(Applied {
-            host: root.need("host")?.name()?,
-            plan: Plan::from_json(&name, pretty(plan.value()).as_bytes())?,
-        }))
+        Ok(Some(Applied::from_json(&name, &bytes)?))
     }
 
     /// Writes down that `plan` is applied, as its host `host`.
     pub fn write_applied(&self, host: &HostName, plan: &PlanDocument) -> Result<(), Error> {
-        let value = Value::Object(vec![
-            ("schema".into(), Value::Text(APPLIED_SCHEMA.into())),
-            ("host".into(), Value::Text(host.to_string())),
-            ("plan".into(), parse("the plan", &plan.bytes)?),
-        ]);
-        self.write(APPLIED, pretty(&value).as_bytes())
+        self.write(APPLIED, Applied::document(host, plan)?.as_bytes())
     }
 
     /// Removes what says which plan is applied.
