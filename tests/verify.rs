@@ -324,9 +324,12 @@ fn what_is_wrong_with_a_rule_is_told_apart() {
 
 #[test]
 fn a_rule_that_takes_nothing_while_the_kernel_drops_is_remarked() {
-    let with = |packets: Option<u64>, dropped: u64| {
+    let with = |packets: Option<u64>, before: Option<u64>, dropped: u64| {
         let verified = seen(|_, host, present| {
             let dev = host.rules[0].dev.clone();
+            if let Some(before) = before {
+                present.dropped_when_made.insert(dev.clone(), before);
+            }
             let port = port(&mut present.ports, &dev);
             known(&mut port.link).as_mut().unwrap().rx_dropped = Some(dropped);
             let flower = known(&mut port.filters)[0].flower.as_mut().unwrap();
@@ -338,10 +341,14 @@ fn a_rule_that_takes_nothing_while_the_kernel_drops_is_remarked() {
             .map(|f| f.0)
             .collect::<Vec<_>>()
     };
-    assert_eq!(with(Some(0), 3), ["rule-takes-nothing"]);
-    assert_eq!(with(Some(0), 0), Vec::<&str>::new());
-    assert_eq!(with(Some(5), 3), Vec::<&str>::new());
-    assert_eq!(with(None, 3), Vec::<&str>::new());
+    assert_eq!(with(Some(0), Some(0), 3), ["rule-takes-nothing"]);
+    assert_eq!(with(Some(0), Some(2), 3), ["rule-takes-nothing"]);
+    let none = Vec::<&str>::new();
+    assert_eq!(with(Some(0), Some(3), 3), none);
+    assert_eq!(with(Some(0), Some(9), 3), none, "the device counts anew");
+    assert_eq!(with(Some(0), None, 3), none, "nobody knows since when");
+    assert_eq!(with(Some(5), Some(0), 3), none);
+    assert_eq!(with(None, Some(0), 3), none);
 }
 
 #[test]

@@ -246,6 +246,16 @@ impl Up {
         match outcome {
             Outcome::Done => {
                 self.changes = done;
+                let dropped = node
+                    .wanted
+                    .clsacts
+                    .iter()
+                    .filter_map(|dev| {
+                        let count = node.before.port(dev)?.link.known()?.as_ref()?.rx_dropped?;
+                        Some((dev.clone(), count))
+                    })
+                    .collect();
+                state.write_dropped(&dropped)?;
                 if earlier.is_some() && self.not_done.is_empty() {
                     state.write_applied(host, document)?;
                 }

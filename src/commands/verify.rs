@@ -135,7 +135,11 @@ fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<
     subject.settings = true;
     subject.neighbours = true;
     subject.more = true;
-    let present = Sources::default().read(&subject, Default::default());
+    let mut present = Sources::default().read(&subject, Default::default());
+    // Without root there is nothing to be read there.
+    if let Ok(Some(state)) = State::open() {
+        present.dropped_when_made = state.dropped().unwrap_or_default();
+    }
     refuse_another(identity(&host_plan, &present), &host)?;
     let mut verified = verify(plan, &host_plan, &present);
     verified.findings.extend(plan_findings(

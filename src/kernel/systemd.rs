@@ -24,6 +24,7 @@ const ROOT: &str = "/org/freedesktop/systemd1";
 const UNITS: &str = "/org/freedesktop/systemd1/unit/";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
+const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// The bus itself (D-Bus specification, "Message Bus Messages").
 const BUS: &str = "org.freedesktop.DBus";
@@ -240,6 +241,17 @@ impl Systemd {
     /// Stops a unit if it runs, starts it, and waits until it is started.
     pub fn restart(&mut self, unit: &str, deadline: Instant) -> Result<(), Error> {
         self.job("restart", "RestartUnit", unit, deadline)
+    }
+
+    /// Makes a unit that failed an inactive one; nothing to do for one that did not, or that systemd does
+    /// not have.
+    pub fn forget_failure(&mut self, unit: &str) -> Result<(), Error> {
+        let arguments = [Argument::Text(unit)];
+        let calls = [manager("ResetFailedUnit", &arguments)];
+        match self.ask(&calls, Instant::now() + PATIENCE) {
+            Err(Error::Refused { name, .. }) if name.as_str() == NO_SUCH_UNIT => Ok(()),
+            other => other.map(|_| ()),
+        }
     }
 
     fn job(

@@ -156,7 +156,7 @@ impl fmt::Display for Change {
                 write!(f, "{dev}: forget the clsact qdisc, which is gone")
             }
             Change::AddRule { dev, rule } => {
-                write!(f, "{dev}: add the rule {}", rule_text(rule))
+                write!(f, "{dev}: add the rule {}", rule_passage(rule))
             }
             Change::ReplaceRule { dev, old, new } => write!(
                 f,
@@ -165,7 +165,7 @@ impl fmt::Display for Change {
                 rule_text(new)
             ),
             Change::RemoveRule { dev, rule } => {
-                write!(f, "{dev}: remove the rule {}", rule_text(rule))
+                write!(f, "{dev}: remove the rule {}", rule_passage(rule))
             }
             Change::StartMarker { device } => write!(f, "{device}: start the marker"),
             Change::RestartMarker { device } => write!(f, "{device}: restart the marker"),
@@ -187,6 +187,20 @@ impl fmt::Display for Change {
             ),
             Change::RemoveRoute { route } => write!(f, "remove the route {}", route_text(route)),
         }
+    }
+}
+
+/// What a rule of the mesh does, in a few words: `49152, from 4c:bb:... out by enp1s0f0np0`.
+pub fn rule_passage(rule: &Filter) -> String {
+    let flower = rule.flower.as_ref();
+    let from = flower.and_then(|flower| flower.src_mac);
+    let to = flower
+        .and_then(|flower| flower.actions.last())
+        .and_then(|action| action.mirred.as_ref())
+        .and_then(|mirred| mirred.dev.as_ref());
+    match (from, to) {
+        (Some(from), Some(to)) => format!("{}, from {from} out by {to}", rule.pref),
+        _ => rule_text(rule),
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Present {
     pub markers: BTreeMap<RdmaName, Fact<MarkerNow>>,
     /// Ports whose `clsact` discipline this program or a script of the plan recorded as made by it.
     pub recorded_clsacts: BTreeSet<NetdevName>,
+    /// By port: what [`LinkNow::rx_dropped`] was when `up` had made the rules, where it was `up`.
+    pub dropped_when_made: BTreeMap<NetdevName, u64>,
 }
 
 /// What a port has now.

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::facts::{Applied, Fact, Filter, Flower, QueuePair, Side, Trust};
 use crate::finding::{Finding, Severity};
-use crate::mesh::change::{route_text, rule_text};
+use crate::mesh::change::{route_text, rule_passage, rule_text};
 use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
 use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
@@ -253,7 +253,7 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
     let missing = |kind: &str, object: &Object, why: &str| {
         // In the words of the plan; the whole rule helps nobody who has none.
         let wanted = match object {
-            Object::Rule(_, rule) => passage(rule),
+            Object::Rule(_, rule) => rule_passage(rule),
             _ => wanted.clone(),
         };
         Finding::problem(code, format!("no {kind}{why}"), wanted)
@@ -293,20 +293,6 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         }
     };
     Some(finding.at(&row.object))
-}
-
-/// What a rule does, in a few words.
-fn passage(rule: &Filter) -> String {
-    let flower = rule.flower.as_ref();
-    let from = flower.and_then(|flower| flower.src_mac);
-    let to = flower
-        .and_then(|flower| flower.actions.last())
-        .and_then(|action| action.mirred.as_ref())
-        .and_then(|mirred| mirred.dev.as_ref());
-    match (from, to) {
-        (Some(from), Some(to)) => format!("one from {from} out by {to}"),
-        _ => rule_text(rule),
-    }
 }
 
 fn stale_rule(wanted: &Filter, found: &Filter) -> Finding {
@@ -352,9 +338,12 @@ fn forwarded(rule: &Filter) -> Option<u64> {
     rule.flower.as_ref()?.actions.last()?.hw_packets
 }
 
-/// Packets that came in at a port and that the kernel dropped.
+/// Packets that came in at a port since `up` made its rules, and that the kernel dropped. Not known where
+/// it was not `up`.
 fn dropped(present: &Present, dev: &NetdevName) -> Option<u64> {
-    present.port(dev)?.link.known()?.as_ref()?.rx_dropped
+    let now = present.port(dev)?.link.known()?.as_ref()?.rx_dropped?;
+    // A device that was re-initialised counts from 0 again.
+    Some(now.saturating_sub(*present.dropped_when_made.get(dev)?))
 }
 
 /// A rule that is in hardware and never took a packet, while the kernel drops packets that come in there:
@@ -368,7 +357,7 @@ fn idle(dev: &NetdevName, rule: &Filter, present: &Present) -> Option<Finding> {
     Some(
         Finding::warning(
             "rule-takes-nothing",
-            format!("the rule never took a packet, and the kernel dropped {dropped} that came in at {dev}"),
+            format!("the rule never took a packet, and the kernel dropped {dropped} that came in at {dev} since it was made"),
             "marked packets taken by the NIC",
         )
         .at(Object::Rule(dev.clone(), rule.clone()))
@@ -825,7 +814,7 @@ fn rule_detail(present: &Present, dev: &NetdevName, rule: &Filter) -> String {
     };
     let dropped = match dropped(present, dev) {
         Some(0) | None => String::new(),
-        Some(count) => format!(", {count} dropped by the kernel at {dev}"),
+        Some(count) => format!(", {count} dropped by the kernel at {dev} since"),
     };
     format!("in hardware, to {to}, {packets}{dropped}")
 }

@@ -248,7 +248,11 @@ impl Platform for Node<'_> {
                 self.unit(device, |systemd, unit, by| systemd.restart(unit, by))
             }
             Change::StopMarker { device } => {
-                self.unit(device, |systemd, unit, by| systemd.stop(unit, by))
+                // One that failed to start is not left as failed: it was not before.
+                self.unit(device, |systemd, unit, by| {
+                    systemd.stop(unit, by)?;
+                    systemd.forget_failure(unit)
+                })
             }
             Change::AddNeighbour { dev, neighbour } => {
                 let Some(mac) = neighbour.mac else {

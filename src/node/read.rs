@@ -249,6 +249,7 @@ impl Sources {
             routes,
             markers: self.markers(subject, &devices),
             recorded_clsacts,
+            dropped_when_made: BTreeMap::new(),
         }
     }
 

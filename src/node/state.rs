@@ -5,13 +5,14 @@
 //! | `lock` | held by the one run that changes the host |
 //! | `applied.json` | the plan that was applied last, and which host of it this is |
 //! | `journal.json` | a run that changes the host: each change with its inverse; gone when it has ended well |
+//! | `dropped.json` | by port: packets that the kernel had dropped there when `up` had made its rules |
 //! | `clsact-<port>` | the `clsact` discipline of this port was made by us (the scripts of the plan write it too) |
 //! | `hairpin-queue-<PCI address>.json` | see [`crate::collect::record`] |
 //!
 //! The folder belongs to root and nobody else may write it; otherwise nothing in it is believed. Files
 //! are written beside their place, synced and renamed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -40,6 +41,8 @@ const JOURNAL_SCHEMA: &str = "hairpin-mesh.journal/v1";
 const APPLIED_SCHEMA: &str = "hairpin-mesh.applied/v1";
 const JOURNAL: &str = "journal.json";
 const APPLIED: &str = "applied.json";
+const DROPPED: &str = "dropped.json";
+const DROPPED_SCHEMA: &str = "hairpin-mesh.dropped/v1";
 const LOCK: &str = "lock";
 const CLSACT: &str = "clsact-";
 /// Owner of what is believed.
@@ -140,6 +143,12 @@ struct JournalDocument<'a> {
     plan_sha256: &'a str,
     /// What was done and what was about to be, in order.
     steps: &'a [Step],
+}
+
+#[derive(Serialize)]
+struct DroppedDocument<'a> {
+    schema: &'static str,
+    ports: &'a BTreeMap<NetdevName, u64>,
 }
 
 impl State {
@@ -371,9 +380,37 @@ impl State {
         self.write(APPLIED, Applied::document(host, plan).as_bytes())
     }
 
-    /// Removes what says which plan is applied.
+    /// Removes what says which plan is applied, and what goes with it.
     pub fn remove_applied(&self) -> Result<(), Error> {
-        self.remove(APPLIED)
+        self.remove(APPLIED)?;
+        self.remove(DROPPED)
+    }
+
+    /// Writes down how many packets the kernel had dropped at each port when the rules were made.
+    pub fn write_dropped(&self, ports: &BTreeMap<NetdevName, u64>) -> Result<(), Error> {
+        let document = DroppedDocument {
+            schema: DROPPED_SCHEMA,
+            ports,
+        };
+        self.write(DROPPED, pretty(&document).as_bytes())
+    }
+
+    /// How many packets the kernel had dropped at each port when `up` had made its rules; empty where it
+    /// was not `up`.
+    pub fn dropped(&self) -> Result<BTreeMap<NetdevName, u64>, Error> {
+        let Some(bytes) = self.read(DROPPED)? else {
+            return Ok(BTreeMap::new());
+        };
+        let name = self.path.join(DROPPED).display().to_string();
+        let value = parse(&name, &bytes)?;
+        let root = At::root(&name, &value);
+        root.need("schema")?.exactly(DROPPED_SCHEMA)?;
+        let mut ports = BTreeMap::new();
+        for (port, count) in root.need("ports")?.entries()? {
+            let name = port.parse().map_err(|e| count.error(format!("{e}")))?;
+            ports.insert(name, count.integer(0, u64::MAX.into())?);
+        }
+        Ok(ports)
     }
 }
 
@@ -468,6 +505,10 @@ mod tests {
         state.write_applied(&host, &plan).unwrap();
         let applied = state.applied().unwrap().unwrap();
         assert_eq!((applied.host, applied.plan), (host, plan.plan));
+        let ports = BTreeMap::from([(port(), 7)]);
+        assert_eq!(state.dropped().unwrap(), BTreeMap::new());
+        state.write_dropped(&ports).unwrap();
+        assert_eq!(state.dropped().unwrap(), ports);
         std::fs::write(folder.path().join("state/applied.json"), "{").unwrap();
         assert!(matches!(state.applied(), Err(Error::Document(_))));
         state.remove_applied().unwrap();

@@ -60,6 +60,7 @@ pub fn bare(plan: &Plan, host: &HostPlan) -> Present {
             .map(|row| (row.device.clone(), Fact::Known(marker("inactive"))))
             .collect(),
         recorded_clsacts: BTreeSet::new(),
+        dropped_when_made: BTreeMap::new(),
     }
 }
 

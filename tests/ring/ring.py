@@ -765,6 +765,10 @@ def mesh(*words):
     return [sys.executable, str(HERE / "mesh.py"), *words]
 
 
+def native(*words):
+    return [sys.executable, str(HERE / "native.py"), *words]
+
+
 def down(options):
     ring = Ring(options.rings / "up")
     was = bool(ring.processes())
@@ -782,23 +786,35 @@ def test(options):
         for name in names:
             options.case, options.set = name, []
             case = find_case(name, [])
+            # One ring for each list of tests.
             if case.refused:
-                tests = [["refused"]]
+                rings = [[mesh("refused")]]
             elif case.facts:
-                tests = [["told"]]
+                rings = [[mesh("told")]]
             else:
-                tests = [["works", "--reruns", str(options.reruns)]]
+                rings = [[mesh("works", "--reruns", str(options.reruns))]]
             if name == "ring":
-                # What does not depend on the cables is tried on one of the rings.
-                tests += [["needed"], ["nic"]]
-            with ring_for(options) as ring:
-                for words in tests:
-                    what = f"{name}: {' '.join(words)}" + (f", round {round_ + 1}" if options.rounds > 1 else "")
-                    print(f"case {what}", flush=True)
-                    tried += 1
-                    if command(ring, mesh(*words)):
-                        failed.append(what)
-                        break
+                # What does not depend on the cables is tried on one case. The last of each leaves ports that
+                # were re-initialised.
+                rings[0] += [mesh("needed"), mesh("nic")]
+                rings.append(
+                    [
+                        native("works", "--reruns", str(min(20, options.reruns))),
+                        native("killed", "--every", str(options.kill_every)),
+                        native("faults"),
+                    ]
+                )
+            for tests in rings:
+                with ring_for(options) as ring:
+                    for test in tests:
+                        what = " ".join([name, pathlib.Path(test[1]).stem, *test[2:]])
+                        if options.rounds > 1:
+                            what += f", round {round_ + 1}"
+                        print(f"case {what}", flush=True)
+                        tried += 1
+                        if command(ring, test):
+                            failed.append(what)
+                            break
     print(f"{tried - len(failed)} of {tried} tests of {len(names)} cases passed" + "".join(f"; FAIL: {what}" for what in failed))
     return 1 if failed else 0
 
@@ -837,7 +853,7 @@ def gate(options):
 def demo(options):
     options.case, options.set = "ring", []
     with ring_for(options) as ring:
-        code = command(ring, mesh("works", "--reruns", "1"))
+        code = command(ring, native("demo"))
     if not code:
         print(
             "That was the whole job, on four machines with a kernel, systemd and RDMA stack of their own.\n"
@@ -869,8 +885,9 @@ def main():
         if name == "run":
             verb.add_argument("command", nargs="+")
         if name in ("test", "gate"):
-            verb.add_argument("--reruns", type=int, default=3, help="of mesh-up on each node")
+            verb.add_argument("--reruns", type=int, default=3, help="of mesh-up and up on each node")
             verb.add_argument("--rounds", type=int, default=1, help="how often each case is tried")
+            verb.add_argument("--kill-every", type=int, default=5, metavar="N", help="kill `up` at each Nth system call that changes something")
             verb.add_argument("cases", nargs="*", metavar="CASE")
     options = parser.parse_args()
     options.cache = options.cache.resolve()

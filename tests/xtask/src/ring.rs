@@ -19,13 +19,13 @@ usage: cargo xtask ring COMMAND
                   a ring of its own that ends with it. COMMAND reaches a node as `ssh spark1`; its
                   environment has RING_NODES, RING_SSH_CONFIG, RING_PROGRAM, RING_DIR and RING_CASE
   down            ends the ring that is up
-  test [--reruns N] [--rounds N] [CASE]...
+  test [--reruns N] [--rounds N] [--kill-every N] [CASE]...
                   the tests of tests/ring/cases, each on a ring of its own
   check           the checks of the imitated NIC and of the stand-in for libmlx5, on machines of their own
-  gate [--reruns N] [--rounds N]
+  gate [--reruns N] [--rounds N] [--kill-every N]
                   `check` and `test`, where a ring can run; elsewhere, or with HAIRPIN_MESH_RING=skip, it
                   succeeds and says loudly that nothing of this was tested
-  demo            the whole job on a ring of its own: inventory, plan, mesh-up, RDMA to opposite nodes
+  demo            the whole job on a ring of its own: inventory, plan, up, verify, RDMA to opposite nodes, down
   image           fetches and builds what the machines boot, and no more
 
 The first start fetches Debian packages and takes three minutes; later ones take seconds. What was
