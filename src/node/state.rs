@@ -29,10 +29,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
 use crate::collect::record::DIRECTORY;
-use crate::json::{At, DocumentError, Value, parse, pretty};
+use crate::json::{At, DocumentError, parse, pretty};
 use crate::mesh::apply::Step;
 use crate::names::{HostName, NetdevName};
-use crate::node::identity::PlanDocument;
 use crate::plan::Plan;
 
 /// The schema of the journal.
@@ -104,20 +103,9 @@ pub struct Applied {
     pub plan: Plan,
 }
 
-/// Not part of what the library offers: public for the benchmarks, since `up` reads it at every start.
-#[doc(hidden)]
 impl Applied {
-    pub fn from_json(name: &str, bytes: &[u8]) -> Result<Applied, DocumentError> {
-        let value = parse(name, bytes)?;
-        let root = At::root(name, &value);
-        root.need("schema")?.exactly(APPLIED_SCHEMA)?;
-        let plan = root.need("plan")?;
-        Ok(Applied {
-            host: root.need("host")?.name()?,
-            plan: Plan::from_json(name, pretty(plan.value()).as_bytes())?,
-        })
-    }
-
+    /// Its document. Not part of what the library offers: public for the benchmarks.
+    #[doc(hidden)]
     pub fn document(host: &HostName, plan: &Plan) -> String {
         pretty(&AppliedDocument {
             schema: APPLIED_SCHEMA,
@@ -365,7 +353,14 @@ impl State {
             return Ok(None);
         };
         let name = self.path.join(APPLIED).display().to_string();
-        Ok(Some(Applied::from_json(&name, &bytes)?))
+        let value = parse(&name, &bytes)?;
+        let root = At::root(&name, &value);
+        root.need("schema")?.exactly(APPLIED_SCHEMA)?;
+        let plan = root.need("plan")?;
+        Ok(Some(Applied {
+            host: root.need("host")?.name()?,
+            plan: Plan::from_json(&name, pretty(plan.value()).as_bytes())?,
+        }))
     }
 
     /// Whether what was written down last is this plan, as its host `host`, to the letter. That is so at
@@ -500,11 +495,17 @@ mod tests {
         let (folder, state) = own_state();
         assert_eq!(state.applied().unwrap(), None);
         let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json").to_vec();
-        let plan = PlanDocument::read("plan.json", bytes).unwrap();
+        let plan = Plan::from_json("plan.json", &bytes).unwrap();
         let host: HostName = "spark2".parse().unwrap();
+        assert!(!state.is_applied(&host, &plan).unwrap());
         state.write_applied(&host, &plan).unwrap();
+        assert!(state.is_applied(&host, &plan).unwrap());
+        assert!(!state.is_applied(&"spark1".parse().unwrap(), &plan).unwrap());
+        let mut other = plan.clone();
+        other.gid_index += 1;
+        assert!(!state.is_applied(&host, &other).unwrap());
         let applied = state.applied().unwrap().unwrap();
-        assert_eq!((applied.host, applied.plan), (host, plan.plan));
+        assert_eq!((applied.host, applied.plan), (host, plan));
         let ports = BTreeMap::from([(port(), 7)]);
         assert_eq!(state.dropped().unwrap(), BTreeMap::new());
         state.write_dropped(&ports).unwrap();
