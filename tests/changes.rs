@@ -83,26 +83,6 @@ impl Ports {
     }
 }
 
-/// What the kernel counts and decides is not what was written.
-fn as_written(mut filter: Filter) -> Filter {
-    if let Some(flower) = &mut filter.flower {
-        (flower.in_hw, flower.not_in_hw, flower.in_hw_count) = (false, false, None);
-        flower.actions = std::mem::take(&mut flower.actions)
-            .into_iter()
-            .map(|action| Action {
-                bytes: None,
-                packets: None,
-                hw_bytes: None,
-                hw_packets: None,
-                installed_seconds: None,
-                idle_seconds: None,
-                ..action
-            })
-            .collect();
-    }
-    filter
-}
-
 /// The filters of x0 as `tc` shows them, without the number that the kernel gives each action.
 fn shown(side: &str) -> String {
     let text = run(&format!("tc -d filter show dev x0 {side}"));
@@ -464,7 +444,7 @@ fn filters() {
         let [filter] = &theirs[..] else {
             panic!("{line}: {theirs:?}")
         };
-        let filter = as_written(filter.clone());
+        let filter = filter.as_written();
         assert_eq!(can_write(&filter), Ok(()), "{line}");
         assert_eq!(
             errno(
@@ -488,7 +468,11 @@ fn filters() {
                 .route
                 .add_filter(index, &filter, existing, &ports.links);
             assert_eq!(warning.unwrap(), None);
-            let ours: Vec<Filter> = ports.filters(side).into_iter().map(as_written).collect();
+            let ours: Vec<Filter> = ports
+                .filters(side)
+                .into_iter()
+                .map(|filter| filter.as_written())
+                .collect();
             assert_eq!(
                 (ours, shown(&word)),
                 (vec![filter.clone()], text.clone()),
@@ -534,7 +518,7 @@ fn replaced() {
     assert!(at(5).iter().all(|f| f.kind.as_str() == "u32"));
     assert_eq!(at(6), []);
 
-    let mut stale = as_written(rule.clone());
+    let mut stale = rule.as_written();
     let flower = stale.flower.as_mut().unwrap();
     flower.dst_mac = Some("aa:bb:cc:00:00:09".parse().unwrap());
     flower.actions[1].edits[0].value = "aabbcc01".into();
@@ -554,7 +538,7 @@ fn replaced() {
     else {
         panic!()
     };
-    assert_eq!(as_written(now.clone()), stale);
+    assert_eq!(now.as_written(), stale);
 
     // Another set of keys at the handle, another protocol at the preference, the same match under
     // another handle.
@@ -633,7 +617,7 @@ fn other_filters() {
         };
         let flower = filter.flower.as_ref().unwrap();
         assert_eq!(flower.actions[0].other, Some(vec![wanted.into()]), "{line}");
-        let why = can_write(&as_written(filter.clone())).unwrap_err();
+        let why = can_write(&filter.as_written()).unwrap_err();
         assert!(why.contains(wanted), "{why}");
         run("tc filter del dev x0 ingress");
     }
@@ -652,7 +636,7 @@ fn other_filters() {
     assert_eq!(filter.block, Some(7));
     assert!(can_write(filter).unwrap_err().contains("block 7"));
     let index = ports.index("x0");
-    let mut alone = as_written(filter.clone());
+    let mut alone = filter.as_written();
     alone.block = None;
     let refused = ports
         .route
@@ -803,17 +787,8 @@ fn not_permitted() {
 /// The rule of [`RULE`].
 fn a_rule() -> Filter {
     let action = |kind: &str, control: &str| Action {
-        kind: kind.into(),
         control: Some(control.into()),
-        edits: Vec::new(),
-        mirred: None,
-        other: None,
-        bytes: None,
-        packets: None,
-        hw_bytes: None,
-        hw_packets: None,
-        installed_seconds: None,
-        idle_seconds: None,
+        ..Action::new(kind)
     };
     let edit = |offset, keep: &str, value: &str| Edit {
         header: "eth".into(),

@@ -15,16 +15,8 @@ use hairpin_mesh::mesh::steps::{self, Down, Up};
 use hairpin_mesh::mesh::wanted::Wanted;
 use hairpin_mesh::names::{EtherType, Mac};
 use hairpin_mesh::plan::{HostPlan, Plan};
-use memory::{Fault, Memory, bare, known, marker, port, qdisc};
+use memory::{Fault, Memory, bare, known, marker, plan, port, qdisc};
 use proptest::prelude::*;
-
-fn plan(case: &str) -> Plan {
-    let path = format!(
-        "{}/plans/{case}/ring-mesh/plan.json",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    Plan::from_json(&path, &std::fs::read(&path).unwrap()).unwrap()
-}
 
 /// Plans with two and four paths, swapped ports, and the scope-link strategy.
 fn plans() -> Vec<Plan> {

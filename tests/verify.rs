@@ -18,16 +18,8 @@ use hairpin_mesh::mesh::verify::{Standing, Verified, udp_source_port, verify};
 use hairpin_mesh::mesh::wanted::Wanted;
 use hairpin_mesh::names::{EtherType, Gid, Mac};
 use hairpin_mesh::plan::{HostPlan, Plan};
-use memory::{Memory, bare, known, marker, port, qdisc};
+use memory::{Memory, bare, known, marker, plan, port, qdisc};
 use proptest::prelude::*;
-
-fn plan(case: &str) -> Plan {
-    let path = format!(
-        "{}/plans/{case}/ring-mesh/plan.json",
-        env!("CARGO_MANIFEST_DIR")
-    );
-    Plan::from_json(&path, &std::fs::read(&path).unwrap()).unwrap()
-}
 
 /// A host as its plan wants it.
 fn healthy(plan: &Plan, host: &HostPlan) -> Present {

@@ -369,6 +369,46 @@ record! {
     }
 }
 
+impl Action {
+    /// An action of a kind, with nothing said of it yet.
+    pub fn new(kind: &str) -> Action {
+        Action {
+            kind: kind.into(),
+            control: None,
+            edits: Vec::new(),
+            mirred: None,
+            other: None,
+            bytes: None,
+            packets: None,
+            hw_bytes: None,
+            hw_packets: None,
+            installed_seconds: None,
+            idle_seconds: None,
+        }
+    }
+}
+
+impl Filter {
+    /// The filter as it was written: without what the kernel and the driver say of it, counters, ages and
+    /// whether it is in hardware.
+    pub fn as_written(&self) -> Filter {
+        let mut filter = self.clone();
+        if let Some(flower) = &mut filter.flower {
+            (flower.in_hw, flower.not_in_hw, flower.in_hw_count) = (false, false, None);
+            for action in &mut flower.actions {
+                *action = Action {
+                    control: action.control.take(),
+                    edits: std::mem::take(&mut action.edits),
+                    mirred: action.mirred.take(),
+                    other: action.other.take(),
+                    ..Action::new(action.kind.as_str())
+                };
+            }
+        }
+        filter
+    }
+}
+
 word! {
     /// Side of a port that a filter is on.
     pub enum Side {

@@ -395,17 +395,8 @@ mod tests {
 
     fn action(kind: &str, control: &str) -> Action {
         Action {
-            kind: kind.into(),
             control: Some(control.into()),
-            edits: Vec::new(),
-            mirred: None,
-            other: None,
-            bytes: None,
-            packets: None,
-            hw_bytes: None,
-            hw_packets: None,
-            installed_seconds: None,
-            idle_seconds: None,
+            ..Action::new(kind)
         }
     }
 

@@ -148,19 +148,7 @@ fn flower(options: &[TcOption], links: &[Link]) -> Result<Flower, String> {
 }
 
 fn action(action: &TcAction, links: &[Link]) -> Result<Action, String> {
-    let mut fact = Action {
-        kind: Text::from("?"),
-        control: None,
-        edits: Vec::new(),
-        mirred: None,
-        other: None,
-        bytes: None,
-        packets: None,
-        hw_bytes: None,
-        hw_packets: None,
-        installed_seconds: None,
-        idle_seconds: None,
-    };
+    let mut fact = Action::new("?");
     let mut other = |word: String| {
         fact.other
             .get_or_insert_default()

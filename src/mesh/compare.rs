@@ -1,7 +1,7 @@
 //! The comparison of what is wanted with what is there: the only place that knows when an object of
 //! the mesh is right, and what is ours.
 
-use crate::facts::{Action, Fact, Filter, Flower, Neighbour, Qdisc, Route, Side};
+use crate::facts::{Fact, Filter, Flower, Neighbour, Qdisc, Route, Side};
 use crate::mesh::change::{neighbour_text, route_text, rule_text};
 use crate::mesh::present::{PortNow, Present};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
@@ -158,31 +158,9 @@ fn qdisc_text(qdisc: &Qdisc) -> String {
         .to_owned()
 }
 
-/// The rule without what the kernel and the driver say of it: counters, ages, hardware state.
-fn content(rule: &Filter) -> Filter {
-    let mut rule = rule.clone();
-    if let Some(flower) = &mut rule.flower {
-        flower.in_hw = false;
-        flower.not_in_hw = false;
-        flower.in_hw_count = None;
-        for action in &mut flower.actions {
-            *action = Action {
-                bytes: None,
-                packets: None,
-                hw_bytes: None,
-                hw_packets: None,
-                installed_seconds: None,
-                idle_seconds: None,
-                ..action.clone()
-            };
-        }
-    }
-    rule
-}
-
 /// Whether two rules do the same to the same packets, wherever they are held.
 pub fn same_rule(one: &Filter, other: &Filter) -> bool {
-    content(one) == content(other)
+    one.as_written() == other.as_written()
 }
 
 /// Whether two rules look at the same bits of a packet: the kernel replaces one by the other at once.
@@ -385,7 +363,7 @@ pub fn differences(wanted: &Wanted, before: &Present, now: &Present) -> Vec<Stri
         let mut rows = compare(wanted, present);
         for row in &mut rows {
             if let State::Stale(Stale::Rule(rule)) = &mut row.state {
-                *rule = content(rule);
+                *rule = rule.as_written();
             }
         }
         rows

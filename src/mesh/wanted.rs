@@ -158,26 +158,10 @@ fn rule(row: &RuleRow) -> Filter {
                         way: "egress redirect".into(),
                         dev: Some(row.redirect.clone()),
                     }),
-                    ..action("mirred")
+                    ..Action::new("mirred")
                 },
             ],
         }),
-    }
-}
-
-fn action(kind: &str) -> Action {
-    Action {
-        kind: kind.into(),
-        control: None,
-        edits: Vec::new(),
-        mirred: None,
-        other: None,
-        bytes: None,
-        packets: None,
-        hw_bytes: None,
-        hw_packets: None,
-        installed_seconds: None,
-        idle_seconds: None,
     }
 }
 
@@ -185,7 +169,7 @@ fn pedit(edits: Vec<Edit>) -> Action {
     Action {
         control: Some("pipe".into()),
         edits,
-        ..action("pedit")
+        ..Action::new("pedit")
     }
 }
 

@@ -261,10 +261,7 @@ impl Sources {
         devices: &Fact<Vec<rdma::Device>>,
     ) -> (Fact<Option<Text>>, Fact<Option<GidEntry>>) {
         let unknown = |why: &str| (Fact::because(why), Fact::because(why));
-        let device = devices.as_ref().map(|devices| {
-            let mut devices = devices.iter();
-            devices.find(|device| device.name == port.rdma).cloned()
-        });
+        let device = device_of(devices, &port.rdma);
         let device = match device {
             Fact::Known(Some(device)) => device,
             Fact::Known(None) => return (Fact::Known(None), Fact::Known(None)),
@@ -303,10 +300,7 @@ impl Sources {
         params: &Fact<Vec<(Handle, Param)>>,
         devices: &Fact<Vec<rdma::Device>>,
     ) -> PortMore {
-        let device = devices.as_ref().map(|devices| {
-            let mut devices = devices.iter();
-            devices.find(|device| device.name == port.rdma).cloned()
-        });
+        let device = device_of(devices, &port.rdma);
         let queue_pairs = match device {
             Fact::Known(Some(device)) => ask(&mut self.nldev, "queue pairs", |nldev| {
                 nldev.queue_pairs(device.index)
@@ -434,9 +428,7 @@ impl Sources {
         state: &UnitState,
         devices: &Fact<Vec<rdma::Device>>,
     ) -> MarkerNow {
-        let device = devices
-            .as_ref()
-            .map(|devices| devices.iter().find(|device| device.name == *name).cloned());
+        let device = device_of(devices, name);
         let holds_device = if state.active.as_str() != "active" {
             Fact::Known(false)
         } else {
@@ -547,6 +539,13 @@ fn nothing(port: &SubjectPort, why: &str) -> PortNow {
         neighbours: Fact::because(why),
         more: PortMore::default(),
     }
+}
+
+/// The RDMA device of this name; `None` when there is none.
+fn device_of(devices: &Fact<Vec<rdma::Device>>, name: &RdmaName) -> Fact<Option<rdma::Device>> {
+    devices
+        .as_ref()
+        .map(|devices| devices.iter().find(|device| device.name == *name).cloned())
 }
 
 /// The rows of one device.

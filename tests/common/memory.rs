@@ -12,6 +12,15 @@ use hairpin_mesh::mesh::wanted::Wanted;
 use hairpin_mesh::names::Gid;
 use hairpin_mesh::plan::{HostPlan, Plan};
 
+/// The plan of a case below `plans`.
+pub fn plan(case: &str) -> Plan {
+    let path = format!(
+        "{}/plans/{case}/ring-mesh/plan.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    Plan::from_json(&path, &std::fs::read(&path).unwrap()).unwrap()
+}
+
 /// A host as its plan wants its ports, without anything of the mesh.
 pub fn bare(plan: &Plan, host: &HostPlan) -> Present {
     let ports = host
