@@ -470,6 +470,51 @@ fn ordinary_queue_pairs_that_leave_from_the_marked_port_are_warned_of_on_marker_
 }
 
 #[test]
+fn very_many_rules_that_come_first_are_one_remark_that_counts_them() {
+    let verified = seen(|_, host, present| {
+        let dev = host.rules[0].dev.clone();
+        let filters = known(&mut port(&mut present.ports, &dev).filters);
+        let mut other = filters[0].clone();
+        other.pref -= 100;
+        other.protocol = EtherType(3);
+        for handle in 1..=5000 {
+            other.handle = handle;
+            filters.push(other.clone());
+        }
+    });
+    let [remark] = &verified.findings[..] else {
+        panic!("{} findings", verified.findings.len());
+    };
+    assert_eq!(remark.code, "rule-shadowed");
+    assert!(remark.found.contains("handle 0x1 "), "{}", remark.found);
+    assert!(
+        remark.found.ends_with(", and 4999 more"),
+        "{}",
+        remark.found
+    );
+}
+
+/// Thousands of findings are each under their cause, in the order in which they were found.
+#[test]
+fn very_many_findings_are_under_their_causes() {
+    let verified = seen(|_, host, present| {
+        let dev = host.rules[0].dev.clone();
+        let filters = known(&mut port(&mut present.ports, &dev).filters);
+        let mut other = filters[0].clone();
+        for pref in 1..=5000 {
+            other.pref = pref;
+            filters.push(other.clone());
+        }
+        filters.retain(|filter| filter.pref <= 5000);
+        port(&mut present.ports, &dev).qdiscs = Fact::Known(Vec::new());
+    });
+    let (top, under) = codes(&verified);
+    assert_eq!(top[0], "clsact-missing");
+    assert_eq!(under, ["rule-missing"]);
+    assert_eq!(top.iter().filter(|c| **c == "left-over-rule").count(), 5000);
+}
+
+#[test]
 fn marks_of_another_plan_and_rules_that_come_first_are_remarked() {
     let with = |change: &dyn Fn(&mut hairpin_mesh::facts::Filter)| {
         let verified = seen(|_, host, present| {

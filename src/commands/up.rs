@@ -127,14 +127,18 @@ impl Up {
             return Err(Trouble::Usage(format!("the plan has no host {host}")));
         };
         let wanted = Wanted::of(&host_plan);
-        let applied = state.applied().unwrap_or_else(|error| {
-            output::warning(&format!("{error}; what an earlier plan left is not known"));
-            None
-        });
-        let known_already = applied
-            .as_ref()
-            .is_some_and(|applied| applied.plan == *plan && applied.host == *host);
-        let earlier = applied.filter(|_| !known_already);
+        let mut known_already = state.is_applied(host, plan).unwrap_or(false);
+        let mut earlier = None;
+        if !known_already {
+            earlier = state.applied().unwrap_or_else(|error| {
+                output::warning(&format!("{error}; what an earlier plan left is not known"));
+                None
+            });
+            known_already = earlier
+                .as_ref()
+                .is_some_and(|applied| applied.plan == *plan && applied.host == *host);
+        }
+        let earlier = earlier.filter(|_| !known_already);
         let earlier_plan = earlier
             .as_ref()
             .and_then(|applied| applied.plan.for_host(applied.host.as_str()));
@@ -162,7 +166,7 @@ impl Up {
                 state.remove_journal()?;
             }
             if !known_already && !args.check && !args.dry_run {
-                state.write_applied(host, document)?;
+                state.write_applied(host, plan)?;
             }
             return Ok(Verdict::InSync);
         }
@@ -237,7 +241,7 @@ impl Up {
         }
         // What an earlier plan left must not be forgotten before it is gone.
         if earlier.is_none() && !known_already {
-            state.write_applied(host, document)?;
+            state.write_applied(host, plan)?;
         }
         let mut done = Vec::new();
         let outcome = apply(&mut node, &changes, &mut |change, remark| {
@@ -257,7 +261,7 @@ impl Up {
                     .collect();
                 state.write_dropped(&dropped)?;
                 if earlier.is_some() && self.not_done.is_empty() {
-                    state.write_applied(host, document)?;
+                    state.write_applied(host, plan)?;
                 }
                 Ok(if self.not_done.is_empty() {
                     Verdict::Applied

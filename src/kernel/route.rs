@@ -96,6 +96,72 @@ impl<T> Listing<T> {
     }
 }
 
+/// Each table from the messages of its dump. Not part of what the library offers: public for the
+/// benchmarks, which decode what a kernel once sent.
+#[doc(hidden)]
+impl Listing<Link> {
+    pub fn links(messages: &[Message]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewLink(message) => link(&message).map(|link| vec![link]),
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl Listing<(u32, Cidr)> {
+    pub fn addresses(messages: &[Message]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewAddress(message) => address(&message).map(|row| vec![row]),
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl Listing<Route> {
+    pub fn routes(messages: &[Message], links: &[Link]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewRoute(message) => routes(&message, links),
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl Listing<(u32, Neighbour)> {
+    pub fn neighbours(messages: &[Message]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewNeighbour(message) => {
+                Ok(neighbour(&message).into_iter().collect())
+            }
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl Listing<(u32, Qdisc)> {
+    pub fn qdiscs(messages: &[Message]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewQueueDiscipline(message) => Ok(vec![qdisc(&message)]),
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
+#[doc(hidden)]
+impl Listing<Filter> {
+    pub fn filters(messages: &[Message], side: Side, links: &[Link]) -> Self {
+        Listing::of(messages, |message| match message {
+            RouteNetlinkMessage::NewTrafficFilter(message) => {
+                Ok(filter::decode(&message, side, links)?.into_iter().collect())
+            }
+            _ => Ok(Vec::new()),
+        })
+    }
+}
+
 /// A socket for rtnetlink.
 pub struct Rtnetlink(pub(super) Socket);
 
@@ -114,10 +180,7 @@ impl Rtnetlink {
     /// All network devices.
     pub fn links(&mut self) -> Result<Listing<Link>, Error> {
         let messages = self.dump(&RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewLink(message) => link(&message).map(|link| vec![link]),
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::links(&messages))
     }
 
     /// All IPv4 addresses: index of the device, address. In the kernel's order.
@@ -125,10 +188,7 @@ impl Rtnetlink {
         let mut request = AddressMessage::default();
         request.header.family = AddressFamily::Inet;
         let messages = self.dump(&RouteNetlinkMessage::GetAddress(request))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewAddress(message) => address(&message).map(|row| vec![row]),
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::addresses(&messages))
     }
 
     /// The IPv4 routes of all tables but `local`. `links` gives the names of the devices.
@@ -136,10 +196,7 @@ impl Rtnetlink {
         let mut request = RouteMessage::default();
         request.header.address_family = AddressFamily::Inet;
         let messages = self.dump(&RouteNetlinkMessage::GetRoute(request))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewRoute(message) => routes(&message, links),
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::routes(&messages, links))
     }
 
     /// The neighbours of all devices: index of the device, neighbour. Entries that the kernel makes
@@ -148,12 +205,7 @@ impl Rtnetlink {
         let messages = self.dump(&RouteNetlinkMessage::GetNeighbour(
             NeighbourMessage::default(),
         ))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewNeighbour(message) => {
-                Ok(neighbour(&message).into_iter().collect())
-            }
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::neighbours(&messages))
     }
 
     /// The queueing disciplines of all devices: index of the device, discipline.
@@ -161,10 +213,7 @@ impl Rtnetlink {
         let messages = self.dump(&RouteNetlinkMessage::GetQueueDiscipline(
             TcMessage::default(),
         ))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewQueueDiscipline(message) => Ok(vec![qdisc(&message)]),
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::qdiscs(&messages))
     }
 
     /// The filters on one side of the device with this index; none when it has no `clsact` or
@@ -188,12 +237,7 @@ impl Rtnetlink {
     ) -> Result<Listing<Filter>, Error> {
         let request = filter::selection(index, side, pref);
         let messages = self.dump(&RouteNetlinkMessage::GetTrafficFilter(request))?;
-        Ok(Listing::of(&messages, |message| match message {
-            RouteNetlinkMessage::NewTrafficFilter(message) => {
-                Ok(filter::decode(&message, side, links)?.into_iter().collect())
-            }
-            _ => Ok(Vec::new()),
-        }))
+        Ok(Listing::filters(&messages, side, links))
     }
 
     /// How the device maps packets to priorities, by its DCB application table: any entry with the

@@ -1,6 +1,8 @@
 //! The comparison read as findings: what is right, what is not, what cannot be seen; causes before
 //! their consequences.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::facts::{Applied, Fact, Filter, Flower, QueuePair, Side, Trust};
@@ -493,16 +495,17 @@ fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
         }
     }
     for port in &present.ports {
+        let own: Vec<&Filter> = wanted
+            .rules
+            .iter()
+            .filter(|(dev, _)| *dev == port.netdev)
+            .map(|(_, rule)| rule)
+            .collect();
+        let mut before: Vec<&Filter> = Vec::new();
         for filter in port.filters.known().into_iter().flatten() {
             if filter.side != Side::Ingress || filter.chain != 0 {
                 continue;
             }
-            let own: Vec<&Filter> = wanted
-                .rules
-                .iter()
-                .filter(|(dev, _)| *dev == port.netdev)
-                .map(|(_, rule)| rule)
-                .collect();
             if own.iter().any(|rule| rule.pref == filter.pref) {
                 continue;
             }
@@ -518,15 +521,26 @@ fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
                         )),
                 );
             } else if first && takes_all(filter) {
-                findings.push(
-                    Finding::warning(
-                        "rule-shadowed",
-                        format!("in hardware before the mesh's rules: {}", rule_text(filter)),
-                        "nothing that takes marked packets first",
-                    )
-                    .at(&port.netdev),
-                );
+                before.push(filter);
             }
+        }
+        // Who puts one there may put very many: they are one remark.
+        if let Some(first) = before.first() {
+            let more = match before.len() - 1 {
+                0 => String::new(),
+                more => format!(", and {more} more"),
+            };
+            findings.push(
+                Finding::warning(
+                    "rule-shadowed",
+                    format!(
+                        "in hardware before the mesh's rules: {}{more}",
+                        rule_text(first)
+                    ),
+                    "nothing that takes marked packets first",
+                )
+                .at(&port.netdev),
+            );
         }
     }
     findings
@@ -576,25 +590,39 @@ const CAUSES: &[(&str, &[&str])] = &[
 /// The findings with each consequence under its cause, where the cause is among them.
 fn nested(all: Vec<Finding>, host: &HostPlan) -> Vec<Finding> {
     let ports: Vec<Option<NetdevName>> = all.iter().map(|f| port_of(f, host)).collect();
+    // For each row of the table, the first cause that is there for each port. (A host can have very many
+    // findings: each is looked at once for each row.)
+    let first: Vec<BTreeMap<&NetdevName, usize>> = CAUSES
+        .iter()
+        .map(|(cause, _)| {
+            let mut first = BTreeMap::new();
+            for (i, port) in ports.iter().enumerate() {
+                match port {
+                    Some(port) if is_code(all[i].code, cause) => {
+                        first.entry(port).or_insert(i);
+                    }
+                    _ => {}
+                }
+            }
+            first
+        })
+        .collect();
     // The parent of each: the first cause in the table's order that is there for the same port.
     let parents: Vec<Option<usize>> = all
         .iter()
-        .enumerate()
-        .map(|(i, effect)| {
-            CAUSES.iter().find_map(|(cause, effects)| {
-                let explained = effects.iter().any(|start| effect.code.starts_with(start));
-                if !explained || effect.code.starts_with(cause) {
-                    return None;
-                }
-                (0..all.len()).find(|&j| {
-                    j != i
-                        && is_code(all[j].code, cause)
-                        && ports[j].is_some()
-                        && ports[j] == ports[i]
-                        // A remark explains no more than a remark.
-                        && all[j].severity >= Severity::Warning
+        .zip(&ports)
+        .map(|(effect, port)| {
+            let port = port.as_ref()?;
+            CAUSES
+                .iter()
+                .zip(&first)
+                .find_map(|((cause, effects), first)| {
+                    let explained = effects.iter().any(|start| effect.code.starts_with(start));
+                    if !explained || effect.code.starts_with(cause) {
+                        return None;
+                    }
+                    first.get(port).copied()
                 })
-            })
         })
         .collect();
     let mut slots: Vec<Option<Finding>> = all.into_iter().map(Some).collect();

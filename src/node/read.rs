@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::collect::record;
-use crate::facts::{Applied, Fact, Filter, GidEntry, QueuePair, Side, applied};
+use crate::facts::{Applied, Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Side, applied};
 use crate::kernel::devlink::{
     Devlink, FLOW_STEERING_MODE, HAIRPIN_NUM_QUEUES, HAIRPIN_QUEUE_SIZE, Handle, Mode, Param,
 };
@@ -17,7 +17,7 @@ use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
 use crate::kernel::systemd::{self, Systemd, UnitState, marker_unit};
 use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
-use crate::names::{Gid, NetdevName, PciAddress, RdmaName, Text};
+use crate::names::{Cidr, Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
 use crate::plan::mesh::DEFAULT_HAIRPIN_QUEUE;
 use crate::verbs::{self, Verbs};
@@ -146,6 +146,34 @@ fn whole<T>(fact: Fact<Listing<T>>) -> Fact<Vec<T>> {
     }
 }
 
+/// What rtnetlink told of all devices. Not part of what the library offers: public for the benchmarks,
+/// which make it of what a kernel once sent.
+#[doc(hidden)]
+pub struct Tables {
+    pub links: Fact<Vec<Link>>,
+    pub addresses: Fact<Vec<(u32, Cidr)>>,
+    pub qdiscs: Fact<Vec<(u32, Qdisc)>>,
+    pub neighbours: Fact<Vec<(u32, Neighbour)>>,
+}
+
+impl Tables {
+    /// Tells a port what is known of it, and gives its device.
+    pub fn tell(&self, port: &mut PortNow) -> Fact<Option<&Link>> {
+        let link = self.links.as_ref().map(|links| {
+            let mut links = links.iter();
+            links.find(|link| link.name == port.netdev)
+        });
+        port.link = link.as_ref().map(|link| link.map(link_now));
+        if let Fact::Known(Some(link)) = link {
+            let its = |index: u32| index == link.index;
+            port.addresses = rows_of(&self.addresses, its);
+            port.qdiscs = rows_of(&self.qdiscs, its);
+            port.neighbours = rows_of(&self.neighbours, its);
+        }
+        link
+    }
+}
+
 impl Sources {
     /// rtnetlink and the devices as they were when they were last read.
     pub(super) fn route(&mut self) -> Result<(&mut Rtnetlink, &[Link]), &netlink::Error> {
@@ -165,20 +193,23 @@ impl Sources {
         let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
         self.links = links.known().cloned().unwrap_or_default();
         let unasked = "not asked about";
-        let addresses = if subject.settings {
-            whole(ask(&mut self.route, "addresses", Rtnetlink::addresses))
-        } else {
-            Fact::because(unasked)
+        let tables = Tables {
+            addresses: if subject.settings {
+                whole(ask(&mut self.route, "addresses", Rtnetlink::addresses))
+            } else {
+                Fact::because(unasked)
+            },
+            qdiscs: whole(ask(&mut self.route, "qdiscs", Rtnetlink::qdiscs)),
+            neighbours: if subject.neighbours {
+                whole(ask(&mut self.route, "neighbours", Rtnetlink::neighbours))
+            } else {
+                Fact::because(unasked)
+            },
+            links,
         };
         let routes = whole(ask(&mut self.route, "routes", |route| {
             route.routes(&self.links)
         }));
-        let qdiscs = whole(ask(&mut self.route, "qdiscs", Rtnetlink::qdiscs));
-        let neighbours = if subject.neighbours {
-            whole(ask(&mut self.route, "neighbours", Rtnetlink::neighbours))
-        } else {
-            Fact::because(unasked)
-        };
         let params = if subject.settings {
             ask(&mut self.devlink, "devlink parameters", Devlink::all_params)
         } else {
@@ -187,47 +218,30 @@ impl Sources {
         let devices = ask(&mut self.nldev, "RDMA devices", Nldev::devices);
         let mut ports = Vec::new();
         for port in &subject.ports {
-            let link = links.as_ref().map(|links| {
-                let mut links = links.iter();
-                links.find(|link| link.name == port.netdev).cloned()
-            });
-            let now = match &link {
+            let mut now = nothing(port, unasked);
+            match tables.tell(&mut now) {
                 Fact::Known(Some(link)) => {
-                    let its = |index: u32| index == link.index;
-                    PortNow {
-                        netdev: port.netdev.clone(),
-                        link: Fact::Known(Some(link_now(link))),
-                        addresses: rows_of(&addresses, its),
-                        offload: if subject.settings {
-                            ask(&mut self.ethtool, "ethtool features", |ethtool| {
-                                ethtool.feature(&link.name, HW_TC_OFFLOAD)
-                            })
-                            .map(|feature| feature.active)
-                        } else {
-                            Fact::because(unasked)
-                        },
-                        steering: steering(&params, link, port),
-                        qdiscs: rows_of(&qdiscs, its),
-                        filters: self.filters(subject, link),
-                        neighbours: rows_of(&neighbours, its),
-                        more: if subject.more {
-                            self.more(port, link, &params, &devices)
-                        } else {
-                            PortMore::default()
-                        },
-                        ..if subject.settings {
-                            self.rdma(port, link, &devices)
-                        } else {
-                            nothing(port, unasked)
-                        }
+                    if subject.settings {
+                        now.offload = ask(&mut self.ethtool, "ethtool features", |ethtool| {
+                            ethtool.feature(&link.name, HW_TC_OFFLOAD)
+                        })
+                        .map(|feature| feature.active);
+                        (now.rdma_state, now.gid) = self.rdma(port, link, &devices);
+                    }
+                    now.steering = steering(&params, link, port);
+                    now.filters = self.filters(subject, link);
+                    if subject.more {
+                        now.more = self.more(port, link, &params, &devices);
                     }
                 }
-                Fact::Known(None) => PortNow {
-                    link: Fact::Known(None),
-                    ..nothing(port, "no such network device")
-                },
-                Fact::NotObserved(why) => nothing(port, why),
-            };
+                Fact::Known(None) => {
+                    now = PortNow {
+                        link: Fact::Known(None),
+                        ..nothing(port, "no such network device")
+                    }
+                }
+                Fact::NotObserved(why) => now = nothing(port, &why),
+            }
             ports.push(now);
         }
         Present {
@@ -239,24 +253,19 @@ impl Sources {
         }
     }
 
-    /// The RDMA side of a port; the rest is not observed.
+    /// The state of a port's RDMA port, and the GID at the plan's index.
     fn rdma(
         &mut self,
         port: &SubjectPort,
         link: &Link,
         devices: &Fact<Vec<rdma::Device>>,
-    ) -> PortNow {
+    ) -> (Fact<Option<Text>>, Fact<Option<GidEntry>>) {
+        let unknown = |why: &str| (Fact::because(why), Fact::because(why));
         let device = device_of(devices, &port.rdma);
         let device = match device {
             Fact::Known(Some(device)) => device,
-            Fact::Known(None) => {
-                return PortNow {
-                    rdma_state: Fact::Known(None),
-                    gid: Fact::Known(None),
-                    ..nothing(port, "not asked about")
-                };
-            }
-            Fact::NotObserved(why) => return nothing(port, &why),
+            Fact::Known(None) => return (Fact::Known(None), Fact::Known(None)),
+            Fact::NotObserved(why) => return unknown(&why),
         };
         let own = ask(&mut self.nldev, "RDMA ports", |nldev| {
             nldev.ports(device.index)
@@ -270,17 +279,16 @@ impl Sources {
             ports.into_iter().find(on_link)
         });
         match own {
-            Fact::Known(Some(own)) => PortNow {
-                rdma_state: match own.state {
+            Fact::Known(Some(own)) => (
+                match own.state {
                     Some(state) => Fact::Known(Some(state)),
                     None => Fact::because("RDMA netlink does not give it"),
                 },
-                gid: gid(port, own.number),
-                ..nothing(port, "not asked about")
-            },
+                gid(port, own.number),
+            ),
             // The device of that name is another port's.
-            Fact::Known(None) => nothing(port, &format!("{} is not on {}", port.rdma, port.netdev)),
-            Fact::NotObserved(why) => nothing(port, &why),
+            Fact::Known(None) => unknown(&format!("{} is not on {}", port.rdma, port.netdev)),
+            Fact::NotObserved(why) => unknown(&why),
         }
     }
 

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""What `up` and `verify` cost on a node of a running ring.  `ring.py run -- bench.py ...` gives it the ring.
+
+  bench.py cost [--runs N]   `up` and `verify` with nothing to do, next to the emitted script and to a script of
+                             the shape in use today, and again beside 10,000 foreign filters and routes: times,
+                             their ratio, system calls and children. Nothing but counts is ever a failure
+  bench.py record FOLDER     the rtnetlink messages that `verify` takes on a node, for `cargo bench --bench mesh`
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import mesh
+import native
+from mesh import LIMIT, NODES, Failed, at_once, check, ok, on
+from native import CALLS, PROGRAM
+
+FOREIGN = 10_000  # filters, and routes, of others
+FOREIGN_ADDRESS = "198.18.0.1"  # of a block that is kept for benchmarks (RFC 2544)
+RATIO = 20  # how much faster than the script of today `up` with nothing to do is to be
+
+# rtnetlink's answers to dumps (linux/rtnetlink.h)
+TABLES = {16: "links", 20: "addresses", 24: "routes", 28: "neighbours", 36: "qdiscs", 44: "filters"}
+HEADER = 16  # bytes of struct nlmsghdr
+
+
+def today(ring, node):
+    """A script that asks as those in use today do, without their sleep: a process of ip, tc or systemctl for each
+    object, most of them with a grep behind. Its counts are shown, to be held against 21 processes and 4,600
+    system calls of the real one."""
+    rules = ring.rules_of(node)
+    lines = ["set -eu"]
+    for port in ring.plan["ports"]:
+        if port["host"] == node and any(port["netdev"] in (r["dev"], r["redirect"]) for r in rules):
+            lines.append(f"grep -qx up /sys/class/net/{port['netdev']}/operstate")
+    for route in ring.plan["routes"]:
+        if route["host"] == node:
+            to = f"{route['destination']}/32"
+            lines.append(f"ip route show {to} | grep -q . || ip route add {to} via {route['gateway']} dev {route['dev']} src {route['src']}")
+    for dev in sorted({rule["dev"] for rule in rules}):
+        lines.append(f"tc qdisc show dev {dev} | grep -q clsact || tc qdisc add dev {dev} clsact")
+    for rule in rules:
+        # What is missing is not added here: then this is not what is to be measured.
+        lines.append(f"tc filter show dev {rule['dev']} ingress | grep 'pref {rule['pref']} flower' >/dev/null || exit 9")
+        lines.append(f"tc -s filter show dev {rule['dev']} ingress | grep in_hw >/dev/null || exit 9")
+    for marker in ring.plan["markers"]:
+        if marker["host"] == node:
+            lines.append(f"systemctl is-active --quiet dsv41-mesh-marker@{marker['device']}.service || exit 9")
+    return "\n".join(lines) + "\n"
+
+
+def timed(node, commands, runs):
+    """The shortest of `runs` runs of each command, in turn, in ms: from the fork to the end of the process."""
+    script = [f"one() {{ local a=$EPOCHREALTIME b; $2 >/dev/null 2>&1 || exit 9; b=$EPOCHREALTIME; echo \"$1 $((${{b/./}} - ${{a/./}}))\"; }}"]
+    script.append(f"for run in $(seq {runs}); do")
+    script += [f"one {i} '{command}'" for i, command in enumerate(commands)]
+    script.append("done")
+    text = subprocess.run(
+        ["ssh", node, "LC_ALL=C bash -s"], input="\n".join(script), capture_output=True, text=True, timeout=LIMIT + 2 * runs * len(commands)
+    )
+    check(text.returncode == 0, f"{node}: {text.stdout}{text.stderr}")
+    found = [[] for _ in commands]
+    for line in text.stdout.splitlines():
+        number, microseconds = map(int, line.split())
+        found[number].append(microseconds / 1000)
+    check(all(len(times) == runs for times in found), f"{node}: {[len(times) for times in found]} runs, {runs} each wanted")
+    return [min(times) for times in found]
+
+
+def calls(node, command):
+    """System calls of a command with its children, and how many it started."""
+    text = on(node, f"strace -f -c -U calls,name -o /run/ring/calls {command} >/dev/null 2>&1 && cat /run/ring/calls")
+    found = {name: int(count) for count, name in re.findall(r"^ *(\d+) +(\w+)$", text, re.M)}
+    total = found.pop("total", None)
+    check(total and total == sum(found.values()), f"{node}: strace tells\n{text}")
+    return total, sum(found.get(name, 0) for name in ("clone", "clone3", "fork", "vfork"))
+
+
+def findings(node):
+    report, _ = native.told(node, "verify", (0, 1))
+    return report["hosts"][0]["findings"]
+
+
+def ready():
+    ring = native.installed()
+    at_once(native.up, NODES)
+    node = ring.diagonals[0]["via"]
+    # So that counters and gateways are not those of a mesh that nothing ever used.
+    ring.write(0)
+    return ring, node
+
+
+def cost(runs):
+    ring, node = ready()
+    on(node, "cat >/root/today.sh", input=today(ring, node).encode())
+    commands = {
+        "up": f"{PROGRAM} up",
+        "verify": f"{PROGRAM} verify",
+        "nothing (--version)": f"{PROGRAM} --version",
+        "emitted script": "bash /root/mesh-up.sh",
+        "script of today": "bash /root/today.sh",
+    }
+    ok(f"four nodes are up; what follows is measured on {node}, which is an emulated machine: ratios hold, times do not")
+
+    counted = {name: calls(node, command) for name, command in commands.items()}
+    times = dict(zip(commands, timed(node, commands.values(), runs)))
+    print(f"{'':22}{'ms, min of ' + str(runs):>16}{'to up':>9}{'system calls':>14}{'children':>10}")
+    for name in commands:
+        print(f"{name:22}{times[name]:16.1f}{times[name] / times['up']:8.1f}x{counted[name][0]:14}{counted[name][1]:10}")
+    ratio = times["script of today"] / times["up"]
+    print(f"the script of today takes {ratio:.0f} times as long as up; {RATIO} is the goal", flush=True)
+    beyond = counted["up"][0] - counted["nothing (--version)"][0]
+    check(beyond <= CALLS, f"up with nothing to do: {beyond} system calls beyond a process's own, {CALLS} at most wanted")
+    check(counted["up"][1] == 0, f"up with nothing to do starts {counted['up'][1]} children or threads")
+    ok(f"up with nothing to do: {beyond} system calls beyond a process's own, no child")
+
+    before = findings(node)
+    dev = ring.rules_of(node)[0]["dev"]
+    routes = "\n".join(f"route add 198.18.{i >> 8}.{i & 255}/32 dev {dev} proto static" for i in range(FOREIGN))
+    # Of one preference and mask, as one who writes so many does it.
+    filters = "\n".join(
+        f"filter add dev {dev} ingress protocol ip pref 100 handle {i + 1} flower skip_hw dst_ip 198.18.{i >> 8}.{i & 255} action pass"
+        for i in range(FOREIGN)
+    )
+    on(node, "ip -batch -", input=routes.encode())
+    on(node, "tc -batch -", input=filters.encode())
+    ok(f"{FOREIGN} foreign routes, and {FOREIGN} foreign filters at the ingress of {dev}, where a rule is")
+    report = native.up(node)
+    check(report["verdict"] == "in-sync", f"{node}: beside foreign objects up says {report['verdict']}")
+    check(findings(node) == before, f"{node}: beside foreign objects verify finds {findings(node)}, {before} wanted")
+    ok("up has nothing to do and verify finds what it found")
+    few = max(runs // 10, 2)
+    for name, took in zip(("up", "verify"), timed(node, [commands["up"], commands["verify"]], few)):
+        total, children = calls(node, commands[name])
+        print(f"{name + ' beside them':22}{took:16.1f}{took / times[name]:8.1f}x{total:14}{children:10}   to {name} without", flush=True)
+    on(node, f"tc filter del dev {dev} ingress pref 100 && ip route flush root 198.18.0.0/15 proto static")
+    check(findings(node) == before, f"{node}: without them again verify finds {findings(node)}")
+    at_once(native.down, NODES)
+
+
+def record(folder):
+    ring, node = ready()
+    # One route and one filter of others, of which the benchmark makes as many as it wants.
+    dev = ring.rules_of(node)[0]["dev"]
+    on(node, f"ip route add {FOREIGN_ADDRESS}/32 dev {dev} proto static")
+    on(node, f"tc filter add dev {dev} ingress protocol ip pref 100 flower skip_hw dst_ip {FOREIGN_ADDRESS} action pass")
+    trace = "-e trace=socket,recvfrom -e read=all -e abbrev=all -s 0"
+    text = on(node, f"strace -f {trace} -o /run/ring/taken {PROGRAM} verify >/dev/null; cat /run/ring/taken")
+    tables = {name: [] for name in TABLES.values()}
+    # The sockets are opened one after the other and none is closed before the end.
+    route, datagram = None, None
+    datagrams = []
+    for line in text.splitlines():
+        line = re.sub(r"^\d+ +", "", line)
+        if opened := re.match(r"socket\(AF_NETLINK, .*, NETLINK_(\w+)\) += (\d+)", line):
+            if opened[1] == "ROUTE":
+                route = opened[2]
+        elif taken := re.match(r"recvfrom\((\d+),", line):
+            datagram = bytearray() if taken[1] == route else None
+            if datagram is not None:
+                datagrams.append(datagram)
+        elif (dumped := re.match(r" ?\| ([0-9a-f]{5,})  (.{48}) ", line)) and datagram is not None:
+            check(int(dumped[1], 16) == len(datagram), f"strace tells {line!r} after {len(datagram)} bytes")
+            datagram += bytes.fromhex(dumped[2])
+    for datagram in datagrams:
+        while datagram:
+            length = int.from_bytes(datagram[:4], "little")
+            check(HEADER <= length <= len(datagram), f"a message of {length} bytes in {len(datagram)}")
+            name = TABLES.get(int.from_bytes(datagram[4:6], "little"))
+            if name:
+                tables[name].append(datagram[HEADER:length].hex())
+            datagram = datagram[(length + 3) & ~3 :]
+    empty = [name for name, rows in tables.items() if not rows]
+    check(not empty, f"no {', '.join(empty)} in what strace tells")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        (folder / f"{name}.hex").write_text("".join(f"{row}\n" for row in rows))
+    (folder / "plan.json").write_bytes((ring.folder / "plan.json").read_bytes())
+    on(node, f"tc filter del dev {dev} ingress pref 100 && ip route del {FOREIGN_ADDRESS}/32 dev {dev}")
+    (folder / "host").write_text(f"{node}\n")
+    ok(f"{folder}: {node}: " + ", ".join(f"{len(rows)} {name}" for name, rows in tables.items()))
+    at_once(native.down, NODES)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("cost").add_argument("--runs", type=int, default=40)
+    verbs.add_parser("record").add_argument("folder", type=pathlib.Path)
+    options = parser.parse_args()
+    try:
+        if options.verb == "cost":
+            cost(options.runs)
+        else:
+            record(options.folder)
+    except (Failed, subprocess.TimeoutExpired) as what:
+        print(f"FAIL {time.monotonic() - mesh.BEGAN:5.0f} s  {what}", flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
