@@ -134,6 +134,7 @@ impl Down {
             state,
             host: host.clone(),
             plan_sha256: document.sha256(),
+            touched: wanted.clone(),
             wanted,
             before: Present::default(),
             interrupted: Default::default(),

@@ -187,6 +187,10 @@ impl Up {
             state,
             host: host.clone(),
             plan_sha256,
+            touched: match &leftover {
+                Some(old) => wanted.and(old),
+                None => wanted.clone(),
+            },
             wanted: wanted.clone(),
             before: Present::default(),
             interrupted,
@@ -259,9 +263,13 @@ impl Up {
                         Some((dev.clone(), count))
                     })
                     .collect();
-                state.write_dropped(&dropped)?;
+                // The host is as wanted, whatever becomes of these notes.
+                let mut noted = state.write_dropped(&dropped);
                 if earlier.is_some() && self.not_done.is_empty() {
-                    state.write_applied(host, plan)?;
+                    noted = noted.and(state.write_applied(host, plan));
+                }
+                if let Err(error) = noted {
+                    output::warning(&error.to_string());
                 }
                 Ok(if self.not_done.is_empty() {
                     Verdict::Applied

@@ -36,6 +36,8 @@ pub struct Node<'a> {
     pub plan_sha256: String,
     /// What the host is to have.
     pub wanted: Wanted,
+    /// What this run may change: what the host is to have, and what an earlier plan left.
+    pub touched: Wanted,
     /// What it had before the first change.
     pub before: Present,
     /// Set by a signal.
@@ -303,7 +305,7 @@ impl Platform for Node<'_> {
 
     fn not_as_before(&mut self) -> Vec<String> {
         match self.read() {
-            Ok(present) => differences(&self.wanted, &self.before, &present),
+            Ok(present) => differences(&self.touched, &self.before, &present),
             Err(why) => vec![why],
         }
     }
