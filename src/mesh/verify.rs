@@ -479,15 +479,28 @@ fn collides(qp: &QueuePair) -> Option<u32> {
     (udp_source_port(qp.number, remote) == MARKED_UDP_SOURCE_PORT).then_some(remote)
 }
 
+/// Objects of one kind that are left over and told one by one; the others are counted.
+const MOST_LEFT_OVER: usize = 32;
+
+/// The first of the findings of a kind, and how many more there are.
+fn first_of(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let more = findings.len().saturating_sub(MOST_LEFT_OVER);
+    findings.truncate(MOST_LEFT_OVER);
+    if let Some(last) = findings.last_mut().filter(|_| more > 0) {
+        last.found += &format!(", and {more} more of the kind");
+    }
+    findings
+}
+
 /// What has the marks of the mesh and is not in this plan, and what comes before its rules.
 fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let (mut routes, mut rules, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     for route in present.routes.known().into_iter().flatten() {
         let planned = |own: &crate::facts::Route| own.destination == route.destination;
         if route.protocol == ROUTE_PROTOCOL
             && !(route.table == TABLE_MAIN && wanted.routes.iter().any(planned))
         {
-            findings.push(
+            routes.push(
                 Finding::warning("left-over-route", route_text(route), "only the plan's")
                     .at(format!("route {}", route.destination))
                     .advise(format!("ip route del {}", route_text(route))),
@@ -512,7 +525,7 @@ fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
             let marked = filter.protocol.0 == MARKED_ETHERTYPE;
             let first = own.iter().any(|rule| filter.pref < rule.pref);
             if marked {
-                findings.push(
+                rules.push(
                     Finding::warning("left-over-rule", rule_text(filter), "only the plan's")
                         .at(format!("{} rule {}", port.netdev, filter.pref))
                         .advise(format!(
@@ -543,7 +556,7 @@ fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
             );
         }
     }
-    findings
+    [first_of(routes), first_of(rules), findings].concat()
 }
 
 /// `ETH_P_ALL` (`linux/if_ether.h`).
