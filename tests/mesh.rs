@@ -490,7 +490,7 @@ fn what_is_not_ours_and_in_the_way_is_named_with_the_way_out_and_never_touched()
         let up = up(&memory);
         assert_eq!(up.obstacles.len(), 3, "{:?}", up.obstacles);
         for row in &up.obstacles {
-            let State::InTheWay { what, advice } = &row.state else {
+            let State::InTheWay { what, advice, .. } = &row.state else {
                 panic!("{row:?}")
             };
             assert!(!what.is_empty() && !advice.is_empty());
@@ -498,6 +498,57 @@ fn what_is_not_ours_and_in_the_way_is_named_with_the_way_out_and_never_touched()
         let down = down(&memory);
         assert!(down.changes.is_empty(), "{:?}", down.changes);
         assert_eq!(down.left.len(), 2, "{:?}", down.left);
+    });
+}
+
+#[test]
+fn down_removes_ours_also_beside_something_of_others_and_names_that() {
+    each_host(|plan, host, wanted| {
+        let before = bare(plan, host);
+        let mut memory = brought_up(before.clone(), wanted.clone());
+        let (dev, rule) = wanted.rules[0].clone();
+        let mut foreign_rule = rule.clone();
+        foreign_rule.handle += 1;
+        known(&mut port(&mut memory.present.ports, &dev).filters).push(foreign_rule.clone());
+        let foreign_route = Route {
+            metric: 50,
+            protocol: 3,
+            ..wanted.routes[0].clone()
+        };
+        known(&mut memory.present.routes).push(foreign_route.clone());
+        let steps = down(&memory);
+        assert_eq!(steps.left.len(), 2, "{:?}", steps.left);
+        assert_eq!(steps.kept, std::slice::from_ref(&dev));
+        for row in &steps.left {
+            let State::InTheWay { ours, advice, .. } = &row.state else {
+                panic!("{row:?}")
+            };
+            assert_eq!(**ours, State::Right);
+            // The way out names the other's, not ours.
+            assert!(
+                advice.contains("metric 50")
+                    || advice.contains(&format!("{:#x}", foreign_rule.handle)),
+                "{advice}"
+            );
+        }
+        assert!(apply_all(&mut memory, &steps.changes, &mut |_, _| {}).is_empty());
+        assert_eq!(*known(&mut memory.present.routes), [foreign_route]);
+        assert_eq!(
+            *known(&mut port(&mut memory.present.ports, &dev).filters),
+            [foreign_rule]
+        );
+        let rows = compare(&wanted, &memory.present);
+        for row in rows {
+            let ours = match row.state {
+                State::InTheWay { ours, .. } => *ours,
+                state => state,
+            };
+            assert!(
+                ours == State::Absent || matches!(row.object, Object::Clsact(_)),
+                "{} {ours:?}",
+                row.object
+            );
+        }
     });
 }
 

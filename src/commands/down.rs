@@ -16,6 +16,7 @@ use crate::mesh::compare::compare;
 use crate::mesh::condition::identity;
 use crate::mesh::present::Present;
 use crate::mesh::steps;
+use crate::mesh::verify::left_over;
 use crate::mesh::wanted::Wanted;
 use crate::names::{HostName, NetdevName};
 use crate::node::platform::Node;
@@ -143,7 +144,15 @@ impl Down {
         refuse_another(identity(&host_plan, &node.before), &host)?;
         let steps = steps::down(&compare(&node.wanted, &node.before), &node.before);
         self.kept = steps.kept;
-        self.findings = steps.left.iter().map(|row| obstacle(&host, row)).collect();
+        self.findings = steps
+            .left
+            .iter()
+            .map(|row| obstacle(&host, row, "gone"))
+            .collect();
+        // What another plan or a script made is not this plan's to remove, and is not passed over either.
+        for finding in left_over(&node.wanted, &node.before) {
+            output::warning(&finding.to_string());
+        }
         if args.dry_run {
             let changes = steps.changes.iter();
             self.changes = changes

@@ -72,10 +72,10 @@ pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), 
     }
 }
 
-/// An obstacle as a finding.
-pub(super) fn obstacle(host: &HostName, row: &Row) -> Finding {
+/// An obstacle as a finding. `wanted` is what the object is to become: as planned, or gone.
+pub(super) fn obstacle(host: &HostName, row: &Row, wanted: &str) -> Finding {
     let (code, found, advice) = match &row.state {
-        State::InTheWay { what, advice } => (
+        State::InTheWay { what, advice, .. } => (
             "in-the-way",
             format!("in the way and not ours, left alone: {}", what.join("; ")),
             Some(advice.clone()),
@@ -84,7 +84,7 @@ pub(super) fn obstacle(host: &HostName, row: &Row) -> Finding {
         State::NoPort => ("port-missing", "its port is not there".into(), None),
         state => ("not-as-planned", state.to_string(), None),
     };
-    let mut finding = Finding::problem(code, found, "as planned")
+    let mut finding = Finding::problem(code, found, wanted)
         .on(host)
         .at(&row.object);
     finding.advice = advice;

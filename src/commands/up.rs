@@ -208,7 +208,11 @@ impl Up {
                 .iter()
                 .filter(|unmet| !unmet.waiting_helps)
                 .map(|unmet| unmet.finding.clone())
-                .chain(lasting.into_iter().map(|row| obstacle(host, row)))
+                .chain(
+                    lasting
+                        .into_iter()
+                        .map(|row| obstacle(host, row, "as planned")),
+                )
                 .collect();
             if !self.findings.is_empty() {
                 return Ok(Verdict::Refused);
@@ -216,7 +220,12 @@ impl Up {
             self.findings = unmet
                 .into_iter()
                 .map(|unmet| unmet.finding)
-                .chain(steps.changing.iter().map(|row| obstacle(host, row)))
+                .chain(
+                    steps
+                        .changing
+                        .iter()
+                        .map(|row| obstacle(host, row, "as planned")),
+                )
                 .collect();
             if self.findings.is_empty() && passing.is_empty() {
                 break self.without_disturbing(args, &mut node, &rows, steps.changes);

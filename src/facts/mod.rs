@@ -74,6 +74,14 @@ impl<T> Fact<T> {
         Fact::NotObserved(record::reason(&why.to_string()))
     }
 
+    /// The fact that follows from the value, which may itself not be observed.
+    pub fn and_then<U>(self, f: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
+        match self {
+            Fact::Known(value) => f(value),
+            Fact::NotObserved(why) => Fact::NotObserved(why),
+        }
+    }
+
     /// The same fact about another form of the value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Fact<U> {
         match self {

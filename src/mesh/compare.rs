@@ -64,6 +64,8 @@ pub enum State {
         what: Vec<String>,
         /// What the user can do.
         advice: String,
+        /// How ours stands beside it; [`State::Absent`] when it is not there.
+        ours: Box<State>,
     },
     /// The port that it belongs to is not there.
     NoPort,
@@ -141,6 +143,7 @@ fn clsact_state(port: &PortNow) -> State {
         Some(qdisc) if qdisc.kind.as_str() == "clsact" && qdisc.other.is_none() => State::Right,
         Some(qdisc) => State::InTheWay {
             what: vec![qdisc_text(qdisc)],
+            ours: Box::new(State::Absent),
             advice: format!(
                 "both cannot be there; whoever made it can use clsact in its place, else tc qdisc del dev {} {}",
                 port.netdev, qdisc.kind
@@ -195,7 +198,7 @@ fn rule_state(port: &PortNow, wanted: &Filter) -> State {
         Fact::Known(filters) => filters,
         Fact::NotObserved(why) => return State::NotObserved(why.clone()),
     };
-    let (mut ours, mut others) = (None, Vec::new());
+    let (mut ours, mut others, mut ways) = (None, Vec::new(), Vec::new());
     for filter in filters {
         if filter.side != Side::Ingress || filter.chain != 0 || filter.pref != wanted.pref {
             continue;
@@ -205,18 +208,13 @@ fn rule_state(port: &PortNow, wanted: &Filter) -> State {
             ours = Some(filter);
         } else {
             others.push(format!("filter {}", rule_text(filter)));
+            ways.push(format!(
+                "tc filter del dev {} ingress protocol {} pref {} handle {:#x} {}",
+                port.netdev, filter.protocol, filter.pref, filter.handle, filter.kind
+            ));
         }
     }
-    if !others.is_empty() {
-        return State::InTheWay {
-            what: others,
-            advice: format!(
-                "preference {} of {} is the mesh's; move the filter to another one, or tc filter del dev {} ingress pref {}",
-                wanted.pref, port.netdev, port.netdev, wanted.pref
-            ),
-        };
-    }
-    match ours {
+    let state = match ours {
         None => State::Absent,
         Some(rule)
             if same_rule(rule, wanted) && rule.flower.as_ref().is_some_and(is_in_hardware) =>
@@ -224,6 +222,19 @@ fn rule_state(port: &PortNow, wanted: &Filter) -> State {
             State::Right
         }
         Some(rule) => State::Stale(Stale::Rule(rule.clone())),
+    };
+    if others.is_empty() {
+        return state;
+    }
+    State::InTheWay {
+        what: others,
+        advice: format!(
+            "preference {} of {} is the mesh's; move the filter to another one, or {}",
+            wanted.pref,
+            port.netdev,
+            ways.join("; ")
+        ),
+        ours: Box::new(state),
     }
 }
 
@@ -259,6 +270,7 @@ fn neighbour_state(port: &PortNow, wanted: &Neighbour) -> State {
         Some(found) if !matches!(found.state.as_str(), "permanent" | "noarp") => State::Absent,
         Some(found) => State::InTheWay {
             what: vec![format!("neighbour {}", neighbour_text(found))],
+            ours: Box::new(State::Absent),
             advice: format!("ip neigh del {} dev {}", found.address, port.netdev),
         },
     }
@@ -294,27 +306,37 @@ fn route_state(present: &Present, wanted: &Route) -> State {
         } else if ours.is_none() && may_take_over(&found, wanted) {
             ours = Some(found);
         } else {
-            others.push(format!("route {}", route_text(route)));
+            others.push(route_text(route));
         }
     }
-    if !others.is_empty() {
-        return State::InTheWay {
-            what: others,
-            advice: format!(
-                "only one route to {} can be the mesh's; ask whoever made it, or ip route del {}",
-                wanted.destination, wanted.destination
-            ),
-        };
+    // Beside a right one, what could have been taken over is in the way: the kernel would replace the one
+    // that it finds first.
+    if right {
+        others.extend(ours.take().as_ref().map(route_text));
     }
-    match ours {
-        // The kernel would replace the one that it finds first.
-        Some(found) if right => State::InTheWay {
-            what: vec![format!("route {}", route_text(&found))],
-            advice: format!("beside ours; ip route del {}", route_text(&found)),
-        },
+    let state = match ours {
         Some(found) => State::Stale(Stale::Route(found)),
         None if right => State::Right,
         None => State::Absent,
+    };
+    if others.is_empty() {
+        return state;
+    }
+    let ways: Vec<String> = others
+        .iter()
+        .map(|route| format!("ip route del {route}"))
+        .collect();
+    State::InTheWay {
+        advice: format!(
+            "only one route to {} can be the mesh's; ask whoever made it, or {}",
+            wanted.destination,
+            ways.join("; ")
+        ),
+        what: others
+            .iter()
+            .map(|route| format!("route {route}"))
+            .collect(),
+        ours: Box::new(state),
     }
 }
 

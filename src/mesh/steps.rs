@@ -95,6 +95,8 @@ fn removal(object: &Object, state: &State) -> Option<Change> {
             Some(Change::RemoveNeighbour { dev, neighbour })
         }
         (Object::Route(route), State::Right) => Some(Change::RemoveRoute { route }),
+        // Beside something of others, ours is ours all the same.
+        (_, State::InTheWay { ours, .. }) => removal(object, ours),
         _ => None,
     }
 }
@@ -132,10 +134,13 @@ pub fn down(rows: &[Row], present: &Present) -> Down {
         match (&row.object, &row.state) {
             (Object::Clsact(_), _) => {}
             (_, State::Absent | State::NoPort) => {}
-            (object, state) => match removal(object, state) {
-                Some(change) => down.changes.push(change),
-                None => down.left.push(row.clone()),
-            },
+            (object, state) => {
+                let removal = removal(object, state);
+                if removal.is_none() || matches!(state, State::InTheWay { .. }) {
+                    down.left.push(row.clone());
+                }
+                down.changes.extend(removal);
+            }
         }
     }
     for dev in &present.recorded_clsacts {

@@ -12,7 +12,7 @@ use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
 use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
-use crate::names::{NetdevName, PciAddress};
+use crate::names::NetdevName;
 use crate::plan::mesh::{
     DEFAULT_HAIRPIN_QUEUE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, QUALIFIED_HAIRPIN_NUM_QUEUES,
     ROCE_MTU, ROUTE_PROTOCOL,
@@ -67,8 +67,8 @@ impl Verified {
 
 /// What a look cannot show, whatever was found.
 pub const NOT_COVERED: &[&str] = &[
-    "whether packets really take the hairpin, and none is lost (hairpin-mesh probe)",
-    "whether the hairpin queues hold the bursts of the engine (hairpin-mesh probe --sweep)",
+    "whether packets really take the hairpin, and none is lost: RDMA over each path shows it",
+    "whether the hairpin queues hold the bursts of the engine: rx_out_of_buffer of the ports shows it",
     "whether the kernel forwards in place of the NIC: IpForwDatagrams counts all that a node forwards, so its rise says something around a probe alone",
 ];
 
@@ -158,25 +158,33 @@ fn settings(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Finding>) 
         // A driver without DCB trusts nothing.
         Fact::Known(Trust::Pcp) | Fact::NotObserved(_) => {}
     }
-    queue(plan, row.pci, more, &mut push);
+    queue(plan, row, more, &mut push);
 }
 
-fn queue(plan: &Plan, pci: Option<PciAddress>, more: &PortMore, push: &mut impl FnMut(Finding)) {
+fn queue(plan: &Plan, row: &PortRow, more: &PortMore, push: &mut impl FnMut(Finding)) {
     let wanted = plan.hairpin_queue_wanted;
     // It takes the port and its queue pairs away for seconds.
     let advice = wanted.map(|size| {
-        let function = pci.map_or("pci/FUNCTION".to_owned(), |pci| format!("pci/{pci}"));
+        let netdev = &row.netdev;
+        let function = row.pci.map_or("pci/FUNCTION".to_owned(), |pci| format!("pci/{pci}"));
         format!(
-            "while nothing uses the port: devlink dev param set {function} name hairpin_queue_size value {size} cmode driverinit, devlink dev reload {function} action driver_reinit, hairpin-mesh up"
+            "while nothing uses the port: devlink dev param set {function} name hairpin_queue_size value {size} cmode driverinit, devlink dev reload {function} action driver_reinit, ethtool -K {netdev} hw-tc-offload on, hairpin-mesh up"
         )
     });
-    let mut warn = |code, found: String, wanted: String| {
-        let finding = Finding::warning(code, found, wanted);
-        push(match &advice {
-            Some(advice) => finding.advise(advice),
-            None => finding,
-        });
-    };
+    let mut warn =
+        |code, found: String, wanted: String| {
+            let finding = Finding::warning(code, found, wanted);
+            if code == "hairpin-queue-unknown" {
+                // Loading it by hand once more leaves no record either.
+                return push(finding.advise(
+                    "keep messages at the safe cap; what is loaded by hand leaves no record",
+                ));
+            }
+            push(match &advice {
+                Some(advice) => finding.advise(advice),
+                None => finding,
+            });
+        };
     let size_wanted = wanted.unwrap_or(plan.hairpin_queue_size);
     match (&more.queue_size, &more.queue_state) {
         (Fact::Known(Some(size)), Fact::Known(Applied::Applied)) if *size >= size_wanted => {}
@@ -288,8 +296,8 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
         (_, State::Stale(Stale::Rule(found))) => problem(code, rule_text(found)).advise(UP),
         (_, State::Changing(word)) => problem("marker-changing", format!("its unit is {word}"))
             .advise("wait, and look at systemctl status if it stays so"),
-        (_, State::InTheWay { what, advice }) => {
-            problem(code, what.join("; ")).advise(advice.clone())
+        (_, State::InTheWay { what, advice, ours }) => {
+            problem(code, format!("{}; ours is {ours}", what.join("; "))).advise(advice.clone())
         }
     };
     Some(finding.at(&row.object))
@@ -361,7 +369,7 @@ fn idle(dev: &NetdevName, rule: &Filter, present: &Present) -> Option<Finding> {
             "marked packets taken by the NIC",
         )
         .at(Object::Rule(dev.clone(), rule.clone()))
-        .advise("if opposite-node traffic fails: hairpin-mesh down, up, and hairpin-mesh probe; else it is another protocol's packets"),
+        .advise("if opposite-node traffic fails: hairpin-mesh down, then up; else it is another protocol's packets"),
     )
 }
 
@@ -493,7 +501,7 @@ fn first_of(mut findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// What has the marks of the mesh and is not in this plan, and what comes before its rules.
-fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
+pub fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
     let (mut routes, mut rules, mut findings) = (Vec::new(), Vec::new(), Vec::new());
     for route in present.routes.known().into_iter().flatten() {
         let planned = |own: &crate::facts::Route| own.destination == route.destination;

@@ -117,10 +117,8 @@ fn own_name_by(plan: &Plan, given: Option<&HostName>, file: &Path) -> Result<Hos
     if let Some(name) = given {
         return find(name.as_str()).ok_or_else(|| unknown("--host", name.as_str()));
     }
-    // There is none on a host that was set up by hand.
-    let there =
-        !matches!(std::fs::File::open(file), Err(e) if e.kind() == std::io::ErrorKind::NotFound);
-    if there {
+    // There is none on a host that was set up by hand. (Looked at, not opened: it may be a pipe.)
+    if !matches!(rustix::fs::lstat(file), Err(rustix::io::Errno::NOENT)) {
         let bytes = read_file(file)?;
         let name: HostName = std::str::from_utf8(bytes.trim_ascii())
             .map_err(|_| "is not text".to_owned())

@@ -437,14 +437,23 @@ impl Sources {
                     ask(&mut self.nldev, "who has the device open", |nldev| {
                         nldev.openers(device.index)
                     })
-                    .map(|pids| {
+                    .and_then(|pids| {
                         // The main process, or one that it started.
-                        pids.contains(&state.main_pid)
-                            || pids.iter().any(|pid| {
-                                Process(*pid)
-                                    .unit()
-                                    .is_ok_and(|own| own.as_deref() == Some(unit))
-                            })
+                        let its = |pid: u32| {
+                            let own = Process(pid).unit();
+                            own.is_ok_and(|own| own.as_deref() == Some(unit))
+                        };
+                        if pids.contains(&state.main_pid) || pids.iter().any(|pid| its(*pid)) {
+                            Fact::Known(true)
+                        } else if its(state.main_pid) {
+                            Fact::Known(false)
+                        } else {
+                            // RDMA netlink shows the processes of its own PID namespace alone.
+                            Fact::because(format!(
+                                "process {} of its unit is not seen from here (another PID namespace?)",
+                                state.main_pid
+                            ))
+                        }
                     })
                 }
                 Fact::Known(None) => Fact::Known(false),
