@@ -676,9 +676,11 @@ mod tests {
         mode(&file, 0o664);
         failed(&file, "mode 664");
         mode(&file, 0o644);
-        rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1)), None).unwrap();
-        failed(&file, "owner 1");
-        rustix::fs::chown(&file, Some(rustix::fs::Uid::ROOT), None).unwrap();
+        // A user namespace may have no other user.
+        if rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1)), None).is_ok() {
+            failed(&file, "owner 1");
+            rustix::fs::chown(&file, Some(rustix::fs::Uid::ROOT), None).unwrap();
+        }
         mode(own.path(), 0o777);
         failed(&file, "mode 777");
         mode(own.path(), 0o700);
