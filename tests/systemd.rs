@@ -10,7 +10,8 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use common::not_tested;
-use hairpin_mesh::kernel::systemd::{Error, Systemd, UnitState, Way, marker_unit};
+use hairpin_mesh::kernel::systemd::{Error, Systemd, UnitState, Way};
+use hairpin_mesh::plan::mesh::marker_unit;
 
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
 

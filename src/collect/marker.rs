@@ -2,8 +2,8 @@
 
 use crate::facts::{Fact, Marker};
 use crate::kernel::process::Process;
-use crate::kernel::systemd::MARKER_UNIT;
 use crate::names::{RdmaName, Text};
+use crate::plan::mesh::MARKER_UNIT;
 
 /// All markers: what runs in a marker's unit, and what was started like one outside a unit.
 pub(super) fn all() -> Fact<Vec<Marker>> {
@@ -107,7 +107,7 @@ mod tests {
             Some("mlx5-0")
         );
         for name in ["rocep1s0f0", "a-b:c.d_e--2"] {
-            let unit = crate::kernel::systemd::marker_unit(&name.parse().unwrap());
+            let unit = crate::plan::mesh::marker_unit(&name.parse().unwrap());
             assert_eq!(instance(&unit).as_deref(), Some(name));
         }
         assert_eq!(instance("dsv41-mesh-marker@a\\xZZ.service"), None);

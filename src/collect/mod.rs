@@ -14,7 +14,7 @@
 
 mod marker;
 pub(crate) mod node;
-mod port;
+pub(crate) mod port;
 pub mod record;
 
 use std::fmt::Display;

@@ -412,21 +412,7 @@ impl Subject<'_> {
                 .into_iter()
                 // A queue pair that is not bound to a port yet could still be for this one.
                 .filter(|qp| qp.port.is_none_or(|port| port == self.number))
-                .map(|qp| QueuePair {
-                    number: qp.number,
-                    remote_number: qp.remote,
-                    kind: qp.kind,
-                    state: qp.state,
-                    pid: match qp.owner {
-                        Owner::User(pid) => Some(pid),
-                        _ => None,
-                    },
-                    owner: match qp.owner {
-                        Owner::User(pid) => Process(pid).name().into(),
-                        Owner::Kernel(name) => Fact::Known(name),
-                        Owner::Hidden => Fact::because("a process outside this PID namespace"),
-                    },
-                })
+                .map(queue_pair)
                 .collect();
             left_out.cut(format!("{} queue pairs", self.device.name), rows)
         })
@@ -599,8 +585,25 @@ impl Driver {
     }
 }
 
+/// A queue pair, and the name of who has it.
+pub(crate) fn queue_pair(qp: rdma::Qp) -> QueuePair {
+    let (pid, owner) = match qp.owner {
+        Owner::User(pid) => (Some(pid), Process(pid).name().into()),
+        Owner::Kernel(name) => (None, Fact::Known(name)),
+        Owner::Hidden => (None, Fact::because("a process outside this PID namespace")),
+    };
+    QueuePair {
+        number: qp.number,
+        remote_number: qp.remote,
+        kind: qp.kind,
+        state: qp.state,
+        pid,
+        owner,
+    }
+}
+
 /// The rows of the device with this index.
-fn of_device<T: Clone>(rows: &Fact<Vec<(u32, T)>>, index: u32) -> Fact<Vec<T>> {
+pub(crate) fn of_device<T: Clone>(rows: &Fact<Vec<(u32, T)>>, index: u32) -> Fact<Vec<T>> {
     rows.as_ref().map(|rows| {
         rows.iter()
             .filter(|(i, _)| *i == index)

@@ -5,7 +5,8 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_in_place_of_none, here, need_root, obstacle, owners, refuse_another,
+    ChangeReport, Here, applied_in_place_of_none, here, lines, need_root, obstacle, owners,
+    refuse_another,
 };
 use super::{Exit, Trouble};
 use crate::cli::DownArgs;
@@ -203,15 +204,7 @@ impl Down {
         if args.json {
             return self.report(verdict, Vec::new());
         }
-        let mut text = String::new();
-        for change in &self.changes {
-            let word = if args.dry_run { "would" } else { "ok   " };
-            text += &format!("{word} {}", change.what);
-            if let Some(remark) = &change.remark {
-                text += &format!(" ({remark})");
-            }
-            text += "\n";
-        }
+        let mut text = lines(&self.changes, args.dry_run);
         for dev in &self.kept {
             text += &format!("stays {dev}: the clsact qdisc, which holds filters of others\n");
         }

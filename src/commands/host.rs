@@ -148,6 +148,16 @@ pub(super) struct ChangeReport {
     pub(super) remark: Option<String>,
 }
 
+/// Changes for people, a line each: done, or what would be.
+pub(super) fn lines(changes: &[ChangeReport], would: bool) -> String {
+    let word = if would { "would" } else { "ok   " };
+    let line = |change: &ChangeReport| match &change.remark {
+        Some(remark) => format!("{word} {} ({remark})\n", change.what),
+        None => format!("{word} {}\n", change.what),
+    };
+    changes.iter().map(line).collect()
+}
+
 impl ChangeReport {
     pub(super) fn of(change: &Change, remark: Option<&str>) -> ChangeReport {
         ChangeReport {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::host::{ChangeReport, Here, here, need_root, obstacle, owners, refuse_another};
+use super::host::{ChangeReport, Here, here, lines, need_root, obstacle, owners, refuse_another};
 use super::{Exit, Trouble};
 use crate::cli::UpArgs;
 use crate::finding::Finding;
 use crate::mesh::apply::{Outcome, apply};
 use crate::mesh::change::Change;
-use crate::mesh::compare::{Row, Stale, State as ObjectState, compare};
+use crate::mesh::compare::{Row, State as ObjectState, compare};
 use crate::mesh::condition::{identity, unmet};
 use crate::mesh::present::Present;
 use crate::mesh::steps;
@@ -256,6 +256,8 @@ impl Up {
         if earlier.is_none() && !known_already {
             state.write_applied(host, plan)?;
         }
+        // The objects alone are read back.
+        node.subject.settings = false;
         let mut done = Vec::new();
         let outcome = apply(&mut node, &changes, &mut |change, remark| {
             done.push(ChangeReport::of(change, remark));
@@ -325,12 +327,7 @@ impl Up {
         let (disturbing, adding) = changes.into_iter().partition(Change::disturbs);
         self.not_done = disturbing;
         // What stays as it is cannot be asked to read back as wanted.
-        let stays = |row: &Row| {
-            matches!(
-                row.state,
-                ObjectState::Stale(Stale::Rule(_) | Stale::Route(_) | Stale::Marker)
-            )
-        };
+        let stays = |row: &Row| matches!(row.state, ObjectState::Stale(_));
         node.wanted = node
             .wanted
             .but(rows.iter().filter(|row| stays(row)).map(|row| &row.object));
@@ -370,16 +367,7 @@ impl Up {
         if args.json {
             return self.report(verdict, Vec::new());
         }
-        let mut text = String::new();
-        let would = args.dry_run || args.check;
-        for change in &self.changes {
-            let word = if would { "would" } else { "ok   " };
-            text += &format!("{word} {}", change.what);
-            if let Some(remark) = &change.remark {
-                text += &format!(" ({remark})");
-            }
-            text += "\n";
-        }
+        let mut text = lines(&self.changes, args.dry_run || args.check);
         text += &match verdict {
             Verdict::InSync => format!("{host}: nothing to do\n"),
             Verdict::Applied => format!("{host}: done, {} changed\n", self.changes.len()),

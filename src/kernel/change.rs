@@ -342,18 +342,7 @@ mod tests {
     const ASKED: u16 = 0x5;
 
     fn link(index: u32, name: &str) -> Link {
-        Link {
-            index,
-            name: name.parse().unwrap(),
-            ethernet: true,
-            mac: None,
-            mtu: None,
-            state: None,
-            carrier: None,
-            phys_port_name: None,
-            parent: None,
-            rx_dropped: None,
-        }
+        Link::new(index, name.parse().unwrap())
     }
 
     /// The devices of the captures.

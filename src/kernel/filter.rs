@@ -635,18 +635,7 @@ mod tests {
 
     fn links() -> Vec<Link> {
         [(8, "enp1s0f0np0"), (9, "enp1s0f1np1")]
-            .map(|(index, name)| Link {
-                index,
-                name: name.parse().unwrap(),
-                ethernet: true,
-                mac: None,
-                mtu: None,
-                state: None,
-                carrier: None,
-                phys_port_name: None,
-                parent: None,
-                rx_dropped: None,
-            })
+            .map(|(index, name)| Link::new(index, name.parse().unwrap()))
             .to_vec()
     }
 

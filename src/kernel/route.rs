@@ -67,6 +67,24 @@ pub struct Link {
     pub rx_dropped: Option<u64>,
 }
 
+impl Link {
+    /// An Ethernet device of which nothing else is known yet.
+    pub fn new(index: u32, name: NetdevName) -> Link {
+        Link {
+            index,
+            name,
+            ethernet: true,
+            mac: None,
+            mtu: None,
+            state: None,
+            carrier: None,
+            phys_port_name: None,
+            parent: None,
+            rx_dropped: None,
+        }
+    }
+}
+
 /// What a table held, and what in it could not be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T> {
@@ -277,23 +295,22 @@ fn decode(message: &Message) -> Result<RouteNetlinkMessage, String> {
 }
 
 fn link(message: &LinkMessage) -> Result<Link, String> {
-    let mut name = None;
+    let name = message.attributes.iter().find_map(|a| match a {
+        LinkAttribute::IfName(text) => Some(text),
+        _ => None,
+    });
+    let index = message.header.index;
+    let name = name
+        .ok_or_else(|| format!("network device {index} has no name"))?
+        .parse()
+        .map_err(|e| format!("the name of network device {index} {e}"))?;
     let mut link = Link {
-        index: message.header.index,
-        name: "x".parse().map_err(|e| format!("{e}"))?,
         ethernet: message.header.link_layer_type == LinkLayerType::Ether,
-        mac: None,
-        mtu: None,
-        state: None,
-        carrier: None,
-        phys_port_name: None,
-        parent: None,
-        rx_dropped: None,
+        ..Link::new(index, name)
     };
     let (mut bus, mut parent) = (None, None);
     for attribute in &message.attributes {
         match attribute {
-            LinkAttribute::IfName(text) => name = Some(text),
             LinkAttribute::Address(bytes) => link.mac = mac(bytes),
             LinkAttribute::Mtu(mtu) => link.mtu = Some(*mtu),
             LinkAttribute::OperState(state) => {
@@ -308,10 +325,6 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
         }
     }
     link.parent = bus.zip(parent);
-    link.name = name
-        .ok_or_else(|| format!("network device {} has no name", link.index))?
-        .parse()
-        .map_err(|e| format!("the name of network device {} {e}", link.index))?;
     Ok(link)
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::dbus::{Argument, Call, Connection, Malformed, Message};
 use crate::kernel::sysfs;
-use crate::names::{RdmaName, Text};
+use crate::names::Text;
 
 /// There while systemd is the host's service manager (sd_booted(3)).
 const BOOTED: &str = "/run/systemd/system";
@@ -29,9 +29,6 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// The bus itself (D-Bus specification, "Message Bus Messages").
 const BUS: &str = "org.freedesktop.DBus";
 const BUS_ROOT: &str = "/org/freedesktop/DBus";
-
-/// The unit of a marker: this, the RDMA device, `.service`.
-pub const MARKER_UNIT: &str = "dsv41-mesh-marker@";
 
 /// How long systemd may take to answer a question. It answers at once, but for what waits on a
 /// reload of its units.
@@ -123,12 +120,6 @@ pub struct UnitState {
     /// When its main process was started, microseconds of the monotonic clock; 0 when there is none
     /// (systemd keeps the time of the last one until it forgets a stopped unit, which may be at once).
     pub started_usec_monotonic: u64,
-}
-
-/// The unit of the marker on `device`: the name as it is, because all of its characters may stand in the
-/// name of a unit (systemd.unit(5)) and `%i` gives them back as they are.
-pub fn marker_unit(device: &RdmaName) -> String {
-    format!("{MARKER_UNIT}{device}.service")
 }
 
 /// The way to systemd.
@@ -437,6 +428,7 @@ fn object(unit: &str) -> String {
 mod tests {
     use super::*;
     use crate::kernel::captured;
+    use crate::plan::mesh::marker_unit;
 
     #[test]
     fn a_list_of_units_is_read() {

@@ -25,7 +25,6 @@ pub trait Platform {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Step {
     /// The change.
-    #[serde(rename = "change")]
     pub change: Change,
     /// What takes it back; `null` for a change that needs nothing.
     pub inverse: Option<Change>,

@@ -15,7 +15,7 @@ use crate::mesh::wanted::{TABLE_MAIN, Wanted};
 use crate::names::NetdevName;
 use crate::plan::mesh::{
     DEFAULT_HAIRPIN_QUEUE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, QUALIFIED_HAIRPIN_NUM_QUEUES,
-    ROCE_MTU, ROUTE_PROTOCOL,
+    ROCE_MTU, ROUTE_PROTOCOL, marker_unit,
 };
 use crate::plan::{HostPlan, Plan, PortRow};
 
@@ -279,7 +279,7 @@ fn object(row: &Row, present: &Present) -> Option<Finding> {
                 .is_some_and(|marker| marker.active.as_str() == "failed");
             let found = if failed { "its unit failed" } else { "no marker" };
             problem(code, found.into()).advise(if failed {
-                format!("journalctl -u {}, then {UP}", crate::kernel::systemd::marker_unit(device))
+                format!("journalctl -u {}, then {UP}", marker_unit(device))
             } else {
                 UP.into()
             })

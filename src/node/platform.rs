@@ -9,7 +9,6 @@ use crate::kernel::change::Existing;
 use crate::kernel::netlink;
 use crate::kernel::refusal::{Attempt, Situation, sentence, situation};
 use crate::kernel::route::{Link, Rtnetlink};
-use crate::kernel::systemd::marker_unit;
 use crate::mesh::apply::{Failure, Platform, Step};
 use crate::mesh::change::Change;
 use crate::mesh::compare::{State as ObjectState, compare, differences, reads_back, same_keys};
@@ -18,6 +17,7 @@ use crate::mesh::wanted::Wanted;
 use crate::names::{HostName, NetdevName, RdmaName};
 use crate::node::read::{Sources, Subject};
 use crate::node::state::State;
+use crate::plan::mesh::marker_unit;
 
 /// How long a marker's unit may take to start or stop: twice what its unit file allows.
 const UNIT_LIMIT: Duration = Duration::from_secs(60);
@@ -100,6 +100,19 @@ impl Node<'_> {
     }
 
     fn remove_clsact(&mut self, dev: &NetdevName) -> Result<Option<String>, Failure> {
+        let removed = self.remove_empty_clsact(dev);
+        match removed {
+            Err(failure) if !failure.already => return Err(failure),
+            _ => {}
+        }
+        self.state.forget_clsact(dev).map_err(|e| Failure {
+            half_done: true,
+            ..Failure::clean(e.to_string())
+        })?;
+        removed
+    }
+
+    fn remove_empty_clsact(&mut self, dev: &NetdevName) -> Result<Option<String>, Failure> {
         for side in [Side::Ingress, Side::Egress] {
             let mut count = 0;
             self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, links| {
@@ -113,18 +126,9 @@ impl Node<'_> {
                 )));
             }
         }
-        let removed = self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, _| {
+        self.on_port(Attempt::DeleteClsact(dev), dev, |route, index, _| {
             route.delete_clsact(index)
-        });
-        match removed {
-            Err(failure) if !failure.already => return Err(failure),
-            _ => {}
-        }
-        self.state.forget_clsact(dev).map_err(|e| Failure {
-            half_done: true,
-            ..Failure::clean(e.to_string())
-        })?;
-        removed
+        })
     }
 
     fn replace_rule(

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use crate::collect::port::{of_device, queue_pair};
 use crate::collect::record;
 use crate::facts::{Applied, Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Side, applied};
 use crate::kernel::devlink::{
@@ -12,14 +13,14 @@ use crate::kernel::devlink::{
 use crate::kernel::ethtool::{Ethtool, HW_TC_OFFLOAD};
 use crate::kernel::netlink;
 use crate::kernel::process::Process;
-use crate::kernel::rdma::{self, Nldev, Owner};
+use crate::kernel::rdma::{self, Nldev};
 use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
-use crate::kernel::systemd::{self, Systemd, UnitState, marker_unit};
+use crate::kernel::systemd::{self, Systemd, UnitState};
 use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
 use crate::names::{Cidr, Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
-use crate::plan::mesh::DEFAULT_HAIRPIN_QUEUE;
+use crate::plan::mesh::{DEFAULT_HAIRPIN_QUEUE, marker_unit};
 use crate::verbs::{self, Verbs};
 
 /// What is asked about.
@@ -165,10 +166,9 @@ impl Tables {
         });
         port.link = link.as_ref().map(|link| link.map(link_now));
         if let Fact::Known(Some(link)) = link {
-            let its = |index: u32| index == link.index;
-            port.addresses = rows_of(&self.addresses, its);
-            port.qdiscs = rows_of(&self.qdiscs, its);
-            port.neighbours = rows_of(&self.neighbours, its);
+            port.addresses = of_device(&self.addresses, link.index);
+            port.qdiscs = of_device(&self.qdiscs, link.index);
+            port.neighbours = of_device(&self.neighbours, link.index);
         }
         link
     }
@@ -505,22 +505,8 @@ fn of_others(qp: rdma::Qp) -> Option<QueuePair> {
     if matches!(qp.kind.as_str(), "SMI" | "GSI") {
         return None;
     }
-    let (pid, owner) = match qp.owner {
-        Owner::User(pid) => (Some(pid), Process(pid).name().into()),
-        Owner::Kernel(name) => (None, Fact::Known(name)),
-        Owner::Hidden => (None, Fact::because("a process outside this PID namespace")),
-    };
-    if owner.known().map(Text::as_str) == Some(OWN_COMMAND) {
-        return None;
-    }
-    Some(QueuePair {
-        number: qp.number,
-        remote_number: qp.remote,
-        kind: qp.kind,
-        state: qp.state,
-        pid,
-        owner,
-    })
+    let qp = queue_pair(qp);
+    (qp.owner.known().map(Text::as_str) != Some(OWN_COMMAND)).then_some(qp)
 }
 
 fn link_now(link: &Link) -> LinkNow {
@@ -555,14 +541,6 @@ fn device_of(devices: &Fact<Vec<rdma::Device>>, name: &RdmaName) -> Fact<Option<
     devices
         .as_ref()
         .map(|devices| devices.iter().find(|device| device.name == *name).cloned())
-}
-
-/// The rows of one device.
-fn rows_of<T: Clone>(rows: &Fact<Vec<(u32, T)>>, its: impl Fn(u32) -> bool) -> Fact<Vec<T>> {
-    rows.as_ref().map(|rows| {
-        let own = rows.iter().filter(|(index, _)| its(*index));
-        own.map(|(_, row)| row.clone()).collect()
-    })
 }
 
 /// The port's function as devlink names it.

@@ -1,5 +1,7 @@
 //! The constants of the mesh, each written once, with its source.
 
+use crate::names::RdmaName;
+
 /// Domains of a node: a DGX Spark's ConnectX-7 shows every QSFP port as one PCI function in each
 /// of two PCI root domains.
 pub const DOMAINS: usize = 2;
@@ -62,4 +64,13 @@ pub fn size_cap(queue: u32) -> u32 {
     } else {
         262_144
     }
+}
+
+/// The unit of a marker: this, the RDMA device, `.service`.
+pub const MARKER_UNIT: &str = "dsv41-mesh-marker@";
+
+/// The unit of the marker on `device`: the name as it is, because all of its characters may stand in the
+/// name of a unit (systemd.unit(5)) and `%i` gives them back as they are.
+pub fn marker_unit(device: &RdmaName) -> String {
+    format!("{MARKER_UNIT}{device}.service")
 }

@@ -8,16 +8,14 @@
 """
 
 import argparse
-import json
 import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import mesh
 import native
-from mesh import LIMIT, NODES, Failed, at_once, check, ok, on
+from mesh import LIMIT, NODES, at_once, check, judged, ok, on
 from native import CALLS, PROGRAM
 
 FOREIGN = 10_000  # filters, and routes, of others
@@ -193,15 +191,8 @@ def main():
     verbs.add_parser("cost").add_argument("--runs", type=int, default=40)
     verbs.add_parser("record").add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
-    try:
-        if options.verb == "cost":
-            cost(options.runs)
-        else:
-            record(options.folder)
-    except (Failed, subprocess.TimeoutExpired) as what:
-        print(f"FAIL {time.monotonic() - mesh.BEGAN:5.0f} s  {what}", flush=True)
-        return 1
-    return 0
+    tests = {"cost": lambda: cost(options.runs), "record": lambda: record(options.folder)}
+    return judged(tests[options.verb])
 
 
 if __name__ == "__main__":

@@ -453,6 +453,16 @@ def refused():
     ok(f"refused with {len(wanted)} lines as the case tells")
 
 
+def judged(test):
+    """Runs a test; the exit code."""
+    try:
+        test()
+    except (Failed, subprocess.TimeoutExpired) as what:
+        print(f"FAIL {time.monotonic() - BEGAN:5.0f} s  {what}", flush=True)
+        return 1
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(prog="mesh.py", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -460,15 +470,8 @@ def main():
     for verb in ("needed", "nic", "told", "refused"):
         verbs.add_parser(verb)
     options = parser.parse_args()
-    try:
-        if options.verb == "works":
-            works(options.reruns)
-        else:
-            {"needed": needed, "nic": nic_behaves, "told": told, "refused": refused}[options.verb]()
-    except (Failed, subprocess.TimeoutExpired) as what:
-        print(f"FAIL {time.monotonic() - BEGAN:5.0f} s  {what}", flush=True)
-        return 1
-    return 0
+    tests = {"works": lambda: works(options.reruns), "needed": needed, "nic": nic_behaves, "told": told, "refused": refused}
+    return judged(tests[options.verb])
 
 
 if __name__ == "__main__":

@@ -16,10 +16,9 @@ import json
 import re
 import subprocess
 import sys
-import time
 
 import mesh
-from mesh import LIMIT, NODES, Failed, at_once, check, forwarded, ok, on, planned, same, scratch
+from mesh import LIMIT, NODES, at_once, check, forwarded, judged, ok, on, planned, same, scratch
 
 PROGRAM = "/opt/dsv41-mesh/bin/hairpin-mesh"
 CALLS = 100  # system calls of `up` with nothing to do, beyond those of a process that does nothing
@@ -453,19 +452,8 @@ def main():
     verbs.add_parser("demo")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
     options = parser.parse_args()
-    try:
-        if options.verb == "works":
-            works(options.reruns)
-        elif options.verb == "faults":
-            faults()
-        elif options.verb == "demo":
-            demo()
-        else:
-            killed(options.every)
-    except (Failed, subprocess.TimeoutExpired) as what:
-        print(f"FAIL {time.monotonic() - mesh.BEGAN:5.0f} s  {what}", flush=True)
-        return 1
-    return 0
+    tests = {"works": lambda: works(options.reruns), "faults": faults, "demo": demo, "killed": lambda: killed(options.every)}
+    return judged(tests[options.verb])
 
 
 if __name__ == "__main__":
