@@ -639,7 +639,7 @@ fn nested(all: Vec<Finding>, host: &HostPlan) -> Vec<Finding> {
                 .zip(&first)
                 .find_map(|((cause, effects), first)| {
                     let explained = effects.iter().any(|start| effect.code.starts_with(start));
-                    if !explained || effect.code.starts_with(cause) {
+                    if !explained || is_code(effect.code, cause) {
                         return None;
                     }
                     first.get(port).copied()
