@@ -7,6 +7,7 @@ fn main() {
         println!("cargo::rerun-if-changed=native");
         cc::Build::new()
             .file("native/verbs.c")
+            .file("native/mlx5.c")
             .std("gnu11")
             .warnings(true)
             .extra_warnings(true)

@@ -6,11 +6,13 @@
 //! | `plan.rs` | `plan` |
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
+//! | `marker.rs` | `marker` |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod down;
 mod host;
 mod inventory;
+mod marker;
 mod plan;
 mod up;
 mod verify;
@@ -66,6 +68,7 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Marker(args) => marker::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

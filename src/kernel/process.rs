@@ -58,6 +58,12 @@ impl Process {
         })
     }
 
+    /// The user that it runs as; `None` when it is not there (any more). root for one that hides its memory.
+    pub fn user(self) -> Option<u32> {
+        let folder = sysfs::below("/proc", &[&self.0.to_string()]);
+        rustix::fs::stat(folder).ok().map(|stat| stat.st_uid)
+    }
+
     /// The systemd unit that it runs in: the last part of its control group that ends in `.service`.
     pub fn unit(self) -> Result<Option<String>, Unread> {
         Ok(unit(&String::from_utf8_lossy(&sysfs::bytes(
