@@ -8,6 +8,7 @@ fn main() {
         cc::Build::new()
             .file("native/verbs.c")
             .file("native/mlx5.c")
+            .file("native/memory.c")
             .std("gnu11")
             .warnings(true)
             .extra_warnings(true)

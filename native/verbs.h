@@ -69,4 +69,10 @@ int hm_rule_attach(const struct hm_mlx5 *mlx5, const struct hm_device *device, c
 /* Takes it out again. The first error; what could not be taken out ends with the device. */
 int hm_rule_detach(struct hm_rule *rule);
 
+/*
+ * Drops the pages of program and libraries that are as their files have them; what is still needed comes back by
+ * itself. For a process that from now on does next to nothing.
+ */
+void hm_forget_program(void);
+
 #endif

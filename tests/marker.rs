@@ -564,7 +564,7 @@ fn events_that_cannot_be_read_end_it() {
 }
 
 #[test]
-fn while_it_holds_the_rule_it_has_no_capability_and_is_never_woken() {
+fn while_it_holds_the_rule_it_has_no_capability_is_never_woken_and_is_small() {
     if !possible("marker at rest") {
         return;
     }
@@ -580,6 +580,9 @@ fn while_it_holds_the_rule_it_has_no_capability_and_is_never_woken() {
     }
     assert_eq!(marker.status("NoNewPrivs"), "1");
     assert_eq!(marker.status("Threads"), "1");
+    let resident = marker.status("VmRSS");
+    let kibibytes: u32 = resident.trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes < 4096, "{resident}");
     let before = marker.status("voluntary_ctxt_switches");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(marker.status("voluntary_ctxt_switches"), before);

@@ -311,6 +311,8 @@ fn held(
     // Without it systemd would wait in vain, and end this.
     notifier.tell(&status).map_err(io("systemd's socket"))?;
 
+    rule.at_rest();
+
     let lost = loop {
         let woken = monitor
             .wait_beside(&[stop.as_fd(), events], None)

@@ -100,6 +100,15 @@ impl Rule<'_> {
     }
 }
 
+impl Rule<'_> {
+    /// Gives back the memory that starting the program and the libraries took, as far as their files
+    /// have it: for who from now on only holds this rule.
+    pub fn at_rest(&self) {
+        // SAFETY: only pages of segments that nobody may write are dropped; they come back as they were.
+        unsafe { native::hm_forget_program() }
+    }
+}
+
 impl Drop for Rule<'_> {
     fn drop(&mut self) {
         // SAFETY: the handle came from `hm_rule_attach` and was not given back yet. What cannot be taken

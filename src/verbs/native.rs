@@ -52,4 +52,5 @@ unsafe extern "C" {
         call: *mut u32,
     ) -> c_int;
     pub(super) fn hm_rule_detach(rule: *mut Rule) -> c_int;
+    pub(super) fn hm_forget_program();
 }
