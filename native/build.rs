@@ -9,6 +9,7 @@ fn main() {
             .file("native/verbs.c")
             .file("native/mlx5.c")
             .file("native/memory.c")
+            .file("native/queue_pair.c")
             .std("gnu11")
             .warnings(true)
             .extra_warnings(true)

@@ -4,8 +4,9 @@
 
 #include <infiniband/verbs.h>
 
-/* A macro in the headers that wants the library linked; the symbol behind it is looked up. */
+/* Macros in the headers that want the library linked; the symbols behind them are looked up. */
 #undef ibv_query_port
+#undef ibv_reg_mr
 
 /* The functions of libibverbs.so.1 that are used: return type, name, arguments. */
 #define VERBS_FUNCTIONS(F)                                                               \
@@ -16,7 +17,20 @@
 	F(int, ibv_close_device, (struct ibv_context *))                                 \
 	F(int, ibv_query_port, (struct ibv_context *, uint8_t, struct ibv_port_attr *))  \
 	F(int, ibv_get_async_event, (struct ibv_context *, struct ibv_async_event *))    \
-	F(void, ibv_ack_async_event, (struct ibv_async_event *))
+	F(void, ibv_ack_async_event, (struct ibv_async_event *))                         \
+	F(struct ibv_pd *, ibv_alloc_pd, (struct ibv_context *))                         \
+	F(int, ibv_dealloc_pd, (struct ibv_pd *))                                        \
+	F(struct ibv_mr *, ibv_reg_mr, (struct ibv_pd *, void *, size_t, int))           \
+	F(int, ibv_dereg_mr, (struct ibv_mr *))                                          \
+	F(struct ibv_cq *, ibv_create_cq,                                                \
+	  (struct ibv_context *, int, void *, struct ibv_comp_channel *, int))           \
+	F(int, ibv_destroy_cq, (struct ibv_cq *))                                        \
+	F(struct ibv_qp *, ibv_create_qp, (struct ibv_pd *, struct ibv_qp_init_attr *))  \
+	F(int, ibv_modify_qp, (struct ibv_qp *, struct ibv_qp_attr *, int))              \
+	F(int, ibv_query_qp,                                                             \
+	  (struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))       \
+	F(int, ibv_destroy_qp, (struct ibv_qp *))                                        \
+	F(const char *, ibv_wc_status_str, (enum ibv_wc_status))
 
 struct hm_verbs {
 	void *library;

@@ -41,6 +41,68 @@ int hm_device_events(const struct hm_device *device);
 /* Takes the next event and acknowledges it. EAGAIN when there is none. */
 int hm_device_next_event(const struct hm_device *device, uint32_t *type /* enum ibv_event_type */);
 
+/* Objects of a device: a protection domain, registered memory, a completion queue, a queue pair. Each lives no
+ * longer than what it was made from. */
+struct hm_pd;
+struct hm_mr;
+struct hm_cq;
+struct hm_qp;
+
+int hm_pd_alloc(const struct hm_device *device, struct hm_pd **out);
+void hm_pd_free(struct hm_pd *pd);
+
+/* Memory that the peer may write: IBV_ACCESS_LOCAL_WRITE and IBV_ACCESS_REMOTE_WRITE. */
+int hm_mr_register(const struct hm_pd *pd, void *address, size_t length, struct hm_mr **out);
+void hm_mr_deregister(struct hm_mr *mr);
+/* What the peer names it by. */
+uint32_t hm_mr_rkey(const struct hm_mr *mr);
+
+int hm_cq_create(const struct hm_device *device, int depth, struct hm_cq **out);
+void hm_cq_destroy(struct hm_cq *cq);
+
+/* How a write ended. */
+struct hm_completion {
+	uint64_t id;
+	uint32_t status;     /* enum ibv_wc_status; 0 is success */
+	uint32_t vendor_err; /* the provider's own */
+	const char *text;    /* what libibverbs says of the status; not to be freed */
+};
+
+/* Takes a completion: 1, 0 when there is none, -1 when the queue cannot be read. */
+int hm_cq_poll(const struct hm_cq *cq, struct hm_completion *out);
+
+/*
+ * An RC queue pair with room for `depth` writes of one element each. *inline_bytes is how much a write may carry in
+ * itself: what is wanted on the way in, what there is on the way out; a provider that has none refuses nothing.
+ */
+int hm_qp_create(const struct hm_pd *pd, const struct hm_cq *cq, uint32_t depth, uint32_t *inline_bytes,
+		 struct hm_qp **out);
+void hm_qp_destroy(struct hm_qp *qp);
+uint32_t hm_qp_number(const struct hm_qp *qp);
+
+/* The way to the peer. */
+struct hm_path {
+	uint8_t gid[16];        /* of the peer */
+	uint32_t qp_number;     /* of the peer, 24 bits */
+	uint32_t packet_number; /* the peer's first, 24 bits */
+	uint32_t mtu;           /* bytes: 256, 512, 1024, 2048, 4096 */
+	uint32_t flow_label;    /* 20 bits */
+	uint8_t gid_index;      /* of this side */
+	uint8_t hop_limit;
+	uint8_t traffic_class;
+	uint8_t port;
+};
+
+int hm_qp_to_init(const struct hm_qp *qp, uint8_t port);
+int hm_qp_to_rtr(const struct hm_qp *qp, const struct hm_path *path);
+/* timeout: 4.096 us times 2 to the power of this (IBTA 9.7.6.1.3); retries: 0 to 7. */
+int hm_qp_to_rts(const struct hm_qp *qp, uint32_t packet_number, uint8_t timeout, uint8_t retries);
+/* The flow label that the driver has for the queue pair. */
+int hm_qp_flow_label(const struct hm_qp *qp, uint32_t *out);
+/* Posts one signalled RDMA write. */
+int hm_qp_write(const struct hm_qp *qp, uint64_t id, const void *from, uint32_t length, const struct hm_mr *mr,
+		uint64_t to, uint32_t rkey, int in_itself);
+
 /* libmlx5, loaded. */
 struct hm_mlx5;
 /* A steering rule in a device. Lives no longer than the struct hm_device that it is in. */

@@ -8,6 +8,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::names::{EtherType, HostName, RdmaName};
 use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
 use crate::plan::{OppositePaths, is_queue_size};
+use crate::probe::protocol::{LONGEST_RUN_MS, MOST_MESSAGES};
+use crate::verbs::LARGEST_MESSAGE;
 
 /// RDMA fabric verifier and hairpin mesh installer for switchless rings of DGX Sparks.
 ///
@@ -43,6 +45,14 @@ pub enum Verb {
     /// when the rule can no longer be there, 2 when it could not be made, 75 when the device did not
     /// come in time.
     Marker(MarkerArgs),
+    /// Measure RDMA writes over the paths of a plan, and prove by counters which way they took.
+    ///
+    /// Each end is this program, installed on its host, over SSH. Exit code 0 when every path that was
+    /// measured was carried by NICs alone, 1 when one was not, or that is not proven.
+    Probe(ProbeArgs),
+    /// One end of a probe: questions on standard input, answers on standard output.
+    #[command(hide = true)]
+    ProbeAgent,
 }
 
 /// Which plan, and which host of it this is.
@@ -119,6 +129,45 @@ pub struct MarkerArgs {
     #[arg(long)]
     pub managed: bool,
     /// Accepted: what is printed is one JSON object with and without it.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `probe`
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// The plan.
+    #[arg(long, value_name = "FILE", default_value = crate::node::identity::INSTALLED_PLAN)]
+    pub plan: PathBuf,
+    /// Only paths from this host.
+    #[arg(long, value_name = "HOST")]
+    pub from: Option<HostName>,
+    /// Only paths to this host.
+    #[arg(long, value_name = "HOST")]
+    pub to: Option<HostName>,
+    /// Only the path of this name (may be repeated).
+    #[arg(long = "path", value_name = "NAME")]
+    pub paths: Vec<String>,
+    /// Bytes of a message, 1 to 8388608 (may be repeated); without it 2, 4096, 61440 and the plan's size cap, and
+    /// 2 and 4096 alone while somebody's queue pairs are open.
+    #[arg(long = "size", value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_MESSAGE)))]
+    pub sizes: Vec<u32>,
+    /// Messages each way that count, 4 to 100000.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(4..=MOST_MESSAGES))]
+    pub iterations: u64,
+    /// Messages each way before them that do not.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=MOST_MESSAGES))]
+    pub warm_up: u64,
+    /// No messages before those that count.
+    #[arg(long)]
+    pub no_warmup: bool,
+    /// How long a run may take, 1 to 120.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST_RUN_MS / 1000)))]
+    pub limit: u32,
+    /// With `--json`, every sample, too.
+    #[arg(long, requires = "json")]
+    pub raw: bool,
+    /// One JSON report on stdout.
     #[arg(long)]
     pub json: bool,
 }

@@ -18,6 +18,7 @@
 //! | [`marker`] | the source marker of one RDMA device: its rule, and holding it | device, kernel |
 //! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
 //! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
+//! | [`probe`] | RDMA-write latency over the paths of a plan, and the proof of the path | device, kernel, child processes |
 //! | `remote` | the program on other hosts over SSH | child processes |
 //! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
@@ -36,6 +37,7 @@ pub mod mesh;
 pub mod names;
 pub mod node;
 pub mod plan;
+pub mod probe;
 pub mod redact;
 pub mod verbs;
 

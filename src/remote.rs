@@ -86,17 +86,24 @@ pub struct Question<'a> {
     pub answers: &'a [i32],
 }
 
-/// Runs the installed program on `host` and gives what it prints.
-fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>, RemoteError> {
-    let mut child = Command::new("ssh")
+/// ssh with the installed program on `host`.
+pub fn ssh(host: &HostName, arguments: &[&str]) -> Command {
+    let mut command = Command::new("ssh");
+    command
         // No question that nobody answers; a dead host is noticed before the limit.
         .args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T"])
         // The name cannot begin with '-' (its type), and after `--` it could not be an option either.
         .args([
             OsStr::new("--"),
             OsStr::new(host.as_str()),
-            OsStr::new(&remote_line(question.arguments)),
-        ])
+            OsStr::new(&remote_line(arguments)),
+        ]);
+    command
+}
+
+/// Runs the installed program on `host` and gives what it prints.
+fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>, RemoteError> {
+    let mut child = ssh(host, question.arguments)
         .stdin(if question.input.is_empty() {
             Stdio::null()
         } else {
@@ -212,7 +219,7 @@ fn read_some(pipe: &mut Option<impl Read>, into: &mut Vec<u8>) -> io::Result<boo
 }
 
 /// The last lines of a remote's diagnostics on one line, safe to show on a terminal.
-fn last_words(stderr: &[u8]) -> String {
+pub fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text
         .lines()

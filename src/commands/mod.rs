@@ -7,6 +7,7 @@
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
 //! | `marker.rs` | `marker` |
+//! | `probe.rs` | `probe`, and its end on a node |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod down;
@@ -14,6 +15,7 @@ mod host;
 mod inventory;
 mod marker;
 mod plan;
+mod probe;
 mod up;
 mod verify;
 
@@ -69,6 +71,8 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Down(args) => down::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Marker(args) => marker::run(args),
+        Verb::Probe(args) => probe::run(args),
+        Verb::ProbeAgent => probe::agent(),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

@@ -1,0 +1,223 @@
+//! The measured loop, between two queue pairs: each side waits for a message, writes one, and waits for its
+//! completion; the first side writes first. As perftest's `ib_write_lat` does it, so that figures compare.
+
+use std::time::{Duration, Instant};
+
+use crate::verbs::{self, Completion, Connected, Memory, Queue};
+
+/// One side of a run.
+pub(super) struct Side<'a> {
+    /// Its queue pair.
+    pub(super) pair: &'a Connected<'a>,
+    /// Where its writes complete.
+    pub(super) queue: &'a Queue<'a>,
+    /// Two halves of [`Side::size`] bytes: the peer writes the first, this side sends the second.
+    pub(super) memory: &'a Memory<'a>,
+    /// Bytes of a message.
+    pub(super) size: usize,
+    /// Where the peer's first half is.
+    pub(super) to: u64,
+    /// What the peer's memory is named by.
+    pub(super) rkey: u32,
+    /// Whether this side writes first.
+    pub(super) first: bool,
+    /// Whether the run is to be given up.
+    pub(super) called: &'a dyn Fn() -> bool,
+}
+
+/// Why a run did not end well.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Lost {
+    #[error("{0}")]
+    Verbs(#[from] verbs::Error),
+    #[error("message {message}: {text} (status {status}, vendor_err {vendor_err:#x})")]
+    Write {
+        message: u64,
+        status: u32,
+        vendor_err: u32,
+        text: String,
+    },
+    #[error("message {message}: {what} did not come within {} s", .limit.as_secs_f64())]
+    Late {
+        message: u64,
+        what: &'static str,
+        limit: Duration,
+    },
+    #[error("message {message}: given up, as told")]
+    Stopped { message: u64 },
+    #[error("byte {at} of the message is {is:#04x}, {wanted:#04x} was sent")]
+    Payload { at: usize, is: u8, wanted: u8 },
+}
+
+/// How many times a place is looked at between two looks at the clock.
+const SPINS: u32 = 4096;
+
+impl Side<'_> {
+    /// Makes both halves ready for a run whose bytes come from `seed`: to be done on both sides before either
+    /// begins.
+    pub(super) fn arm(&self, seed: u8) {
+        for at in 0..self.size {
+            self.memory.write(at, 0);
+            self.memory
+                .write(self.size + at, pattern(seed, self.first, at));
+        }
+    }
+
+    /// Exchanges `messages` each way. The times from each of this side's posts to its next, nanoseconds.
+    pub(super) fn run(&self, messages: u64, limit: Duration) -> Result<Vec<u64>, Lost> {
+        let deadline = Instant::now() + limit;
+        let (last, own) = (self.size - 1, self.size);
+        let mut times =
+            Vec::with_capacity(usize::try_from(messages).unwrap_or(0).saturating_sub(1));
+        let mut before: Option<Instant> = None;
+        // The other side's messages are one ahead of those that are answered, but for the first side.
+        let mut received = 0;
+        for message in 1..=messages {
+            if !(self.first && message == 1) {
+                received += 1;
+                self.receive(last, received, deadline, limit)?;
+            }
+            let now = Instant::now();
+            if let Some(before) = before.replace(now) {
+                times.push(u64::try_from((now - before).as_nanos()).unwrap_or(u64::MAX));
+            }
+            // The counter in the last byte, modulo 256, is what the peer waits for.
+            self.memory.write(own + last, message as u8);
+            self.pair.write(
+                message,
+                self.memory,
+                own,
+                self.size as u32,
+                self.to,
+                self.rkey,
+            )?;
+            self.complete(message, deadline, limit)?;
+        }
+        if self.first {
+            self.receive(last, messages, deadline, limit)?;
+        }
+        Ok(times)
+    }
+
+    /// Checks the whole of the last message, out of the measured loop.
+    pub(super) fn check(&self, seed: u8, messages: u64) -> Result<(), Lost> {
+        for at in 0..self.size {
+            let wanted = if at == self.size - 1 {
+                messages as u8
+            } else {
+                pattern(seed, !self.first, at)
+            };
+            let is = self.memory.read(at);
+            if is != wanted {
+                return Err(Lost::Payload { at, is, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(
+        &self,
+        last: usize,
+        message: u64,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<(), Lost> {
+        let what = "the peer's message";
+        loop {
+            for _ in 0..SPINS {
+                if self.memory.read(last) == message as u8 {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            // Only then, as it costs: a write of ours that failed late, or nothing for too long.
+            if let Some(Completion::Failed {
+                status,
+                vendor_err,
+                text,
+            }) = self.queue.poll()?
+            {
+                return Err(Lost::Write {
+                    message,
+                    status,
+                    vendor_err,
+                    text,
+                });
+            }
+            self.go_on(message, what, deadline, limit)?;
+        }
+    }
+
+    fn go_on(
+        &self,
+        message: u64,
+        what: &'static str,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<(), Lost> {
+        if Instant::now() >= deadline {
+            return Err(Lost::Late {
+                message,
+                what,
+                limit,
+            });
+        }
+        if (self.called)() {
+            return Err(Lost::Stopped { message });
+        }
+        Ok(())
+    }
+
+    fn complete(&self, message: u64, deadline: Instant, limit: Duration) -> Result<(), Lost> {
+        let what = "the completion of the write";
+        loop {
+            for _ in 0..SPINS {
+                match self.queue.poll()? {
+                    Some(Completion::Done(_)) => return Ok(()),
+                    Some(Completion::Failed {
+                        status,
+                        vendor_err,
+                        text,
+                    }) => {
+                        return Err(Lost::Write {
+                            message,
+                            status,
+                            vendor_err,
+                            text,
+                        });
+                    }
+                    None => std::hint::spin_loop(),
+                }
+            }
+            self.go_on(message, what, deadline, limit)?;
+        }
+    }
+}
+
+/// The byte at `at` of what a side sends: another one for each side, run and place.
+fn pattern(seed: u8, first: bool, at: usize) -> u8 {
+    let side = if first { 0x00 } else { 0x5a };
+    (at as u8)
+        .wrapping_mul(31)
+        .wrapping_add((at >> 8) as u8)
+        .wrapping_add(seed)
+        ^ side
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_differs_by_side_by_run_and_by_place() {
+        let message = |seed, first| {
+            (0..4096)
+                .map(|at| pattern(seed, first, at))
+                .collect::<Vec<_>>()
+        };
+        assert_ne!(message(1, true), message(1, false));
+        assert_ne!(message(1, true), message(2, true));
+        // A page that came in the place of another is seen.
+        assert_ne!(message(1, true)[..1024], message(1, true)[1024..2048]);
+    }
+}

@@ -1,0 +1,179 @@
+//! An agent over ssh: questions in, answers out, each bounded in length and time.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::protocol::{Answer, Ask, LONGEST_ANSWER, PROTOCOL, line};
+use crate::json::DocumentError;
+use crate::names::HostName;
+use crate::remote::{last_words, ssh};
+
+/// How long an answer may take that needs no run.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How much of what the other end says beside its answers is kept, bytes.
+const KEPT: usize = 64 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// ssh cannot be run or talked to.
+    #[error("ssh: {0}")]
+    Io(#[from] io::Error),
+    /// It ended.
+    #[error("its agent ended: {0}")]
+    Ended(String),
+    /// It said nothing in time.
+    #[error("its agent gave no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// It said too much.
+    #[error("its agent's answer is longer than {LONGEST_ANSWER} bytes")]
+    Flood,
+    /// It said something else.
+    #[error(transparent)]
+    Answer(#[from] DocumentError),
+    /// It answers another question.
+    #[error("its agent answered another question than was asked")]
+    OutOfTurn,
+    /// It could not do it.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A session with the agent of a host.
+pub(super) struct Session {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: ChildStdout,
+    received: Vec<u8>,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Session {
+    /// Starts it.
+    pub(super) fn open(host: &HostName) -> Result<Session, Error> {
+        let mut child = ssh(host, &["probe-agent"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let missing = || io::Error::other("a pipe is missing");
+        let stdin = Some(child.stdin.take().ok_or_else(missing)?);
+        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let mut stderr = child.stderr.take().ok_or_else(missing)?;
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let keep = Arc::clone(&said);
+        // It ends with the pipe. What is not read would make the other end wait.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stderr.read(&mut buffer) {
+                if let Ok(mut kept) = keep.lock() {
+                    let room = KEPT.saturating_sub(kept.len()).min(length);
+                    kept.extend_from_slice(&buffer[..room]);
+                }
+            }
+        });
+        Ok(Session {
+            child,
+            stdin,
+            stdout,
+            received: Vec::new(),
+            said,
+        })
+    }
+
+    /// Whether it speaks this program's protocol.
+    pub(super) fn hello(&mut self) -> Result<(), Error> {
+        let protocol = PROTOCOL.to_owned();
+        match self.ask(&Ask::Hello { protocol })? {
+            Answer::Hello { protocol } if protocol == PROTOCOL => Ok(()),
+            _ => Err(Error::OutOfTurn),
+        }
+    }
+
+    /// A question and its answer, which needs no run.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, Error> {
+        self.send(ask)?;
+        self.answer(PATIENCE)
+    }
+
+    /// A question that is answered with `done`.
+    pub(super) fn order(&mut self, ask: &Ask) -> Result<(), Error> {
+        match self.ask(ask)? {
+            Answer::Done => Ok(()),
+            _ => Err(Error::OutOfTurn),
+        }
+    }
+
+    /// Asks, without waiting for the answer.
+    pub(super) fn send(&mut self, ask: &Ask) -> Result<(), Error> {
+        let Some(stdin) = &mut self.stdin else {
+            return Err(Error::Ended("its input is closed".into()));
+        };
+        match stdin.write_all(line(ask).as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.ended()),
+            other => Ok(other?),
+        }
+    }
+
+    /// The next answer. One that says why something cannot be done is an error.
+    pub(super) fn answer(&mut self, patience: Duration) -> Result<Answer, Error> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=end).collect();
+                return match Answer::read(&line)? {
+                    Answer::Error { why } => Err(Error::Refused(why)),
+                    answer => Ok(answer),
+                };
+            }
+            if self.received.len() > LONGEST_ANSWER {
+                return Err(Error::Flood);
+            }
+            let left = deadline
+                .checked_duration_since(Instant::now())
+                .ok_or(Error::Late(patience))?;
+            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+            let mut waited = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            match poll(&mut waited, Some(&timeout)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                other => other.map_err(io::Error::from)?,
+            };
+            let mut buffer = [0; 64 * 1024];
+            match self.stdout.read(&mut buffer) {
+                Ok(0) => return Err(self.ended()),
+                Ok(length) => self.received.extend_from_slice(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What it said when it ended.
+    fn ended(&mut self) -> Error {
+        self.stdin = None;
+        let _ = self.child.wait();
+        let said = self.said.lock().map(|said| last_words(&said));
+        Error::Ended(said.unwrap_or_default())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The agent ends with its input; ssh with the agent. One that hangs is ended here.
+        self.stdin = None;
+        let until = Instant::now() + Duration::from_secs(2);
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() >= until {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
