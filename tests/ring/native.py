@@ -7,6 +7,7 @@
   native.py faults               what is wrong, in the way or refused by the NIC: what `up` and `verify` say,
                                  and that nothing else changes
   native.py marker               the marker at rest, killed, refused, and when its device is initialised anew
+  native.py probe                verdicts of all paths, and of each misbehaviour of the NIC
   native.py demo                 the whole job for a reader: plan, up, verify, RDMA, down
   native.py killed [--every N]   killed at each Nth system call that sends, writes or renames: the next `up`
                                  converges, the next `down` leaves what was before
@@ -502,6 +503,79 @@ def marker():
     ok("down leaves no trace")
 
 
+# ---- probe ---------------------------------------------------------------------------------------------
+
+
+def probed(ring, *arguments, codes=(0,)):
+    """What the probe says of the paths that are asked for, by their names."""
+    words = [mesh.PROGRAM, "probe", "--plan", str(ring.folder / "plan.json"), "--iterations", "20", "--warm-up", "2", "--json", *arguments]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT * 4, stdin=subprocess.DEVNULL)
+    check(done.returncode in codes, f"{' '.join(words[1:])}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
+    report = json.loads(done.stdout)
+    return {path["path"]: path for path in report["paths"]}
+
+
+def probe():
+    ring = installed()
+    before = at_once(state, NODES)
+    at_once(up, NODES)
+    quiet = at_once(forwarded, NODES)
+    found = probed(ring, "--size", "1024")
+    check(len(found) == len(ring.plan["paths"]), f"{len(found)} paths of {len(ring.plan['paths'])}")
+    wrong = {name: path["sizes"] for name, path in found.items() if path["verdict"] != "hardware"}
+    check(not wrong, f"not proven: {json.dumps(wrong, indent=1)}")
+    for name, path in found.items():
+        (size,) = path["sizes"]
+        check(size["figures"]["n"] == 19 and 0 < size["figures"]["min"] <= size["figures"]["p99"], f"{name}: {size['figures']}")
+        check(path["kind"] == "direct" or None not in size["direct"]["p50"], f"{name}: no direct neighbour")
+    check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
+    ok("all direct paths and diagonals: carried by NICs alone")
+
+    path = ring.diagonals[0]
+    source, target, (there, back) = ring.ends(path)
+    one = ["--path", path["name"], "--size", "64", "--limit", "8"]
+
+    def verdict(wanted, *words, codes=(1,)):
+        (size,) = probed(ring, *one, codes=codes)[path["name"]]["sizes"]
+        said = " ".join(size["reasons"])
+        check(size["verdict"] == wanted and all(word in said for word in words), f"{size['verdict']} for {said!r}, {wanted} for {words} wanted\n{size['counters']}")
+
+    def switch(rule, name, value):
+        on(path["via"], f"echo {value} >/sys/class/net/{rule['dev']}/fakehw/{name}")
+
+    verdict("hardware", codes=(0,))
+    for host, port in ((path["from"], source), (path["to"], target)):
+        unit = f"dsv41-mesh-marker@{port['rdma']}.service"
+        on(host, f"systemctl stop {unit}")
+        verdict("software-forwarded", f"the marker of {host} is off")
+        on(host, f"systemctl start {unit}")
+    verdict("hardware", codes=(0,))
+    ok("a marker that is off at either end: software-forwarded, and whose it is")
+    for rule, of in ((there, path["from"]), (back, path["to"])):
+        switch(rule, "stop", 1)
+        verdict("failed", f"no packet of {of} to")
+        switch(rule, "stop", 0)
+    switch(there, "forget", 1)
+    verdict("failed", f"no packet of {path['from']} to")
+    down(path["via"])
+    up(path["via"])
+    switch(there, "drop_nth", 7)
+    (size,) = probed(ring, *one, codes=(0, 1))[path["name"]]["sizes"]
+    check(size["counters"]["errors"], f"every 7th packet is lost, and no counter of errors rose: {size}")
+    switch(there, "drop_nth", 0)
+    verdict("hardware", codes=(0,))
+    ok("rules that do not take, in either direction or at all: failed, and where packets ended; lost ones are counted")
+    on(path["from"], "ip route del {0}/32".format(target["ipv4"].split("/")[0]))
+    verdict("failed", "RTR")
+    up(path["from"])
+    verdict("hardware", codes=(0,))
+    ok("no route: failed on the way to RTR")
+    check(not on(path["to"], "pgrep -f probe-agent || true").strip(), "an agent was left behind")
+    at_once(down, NODES)
+    same(before, at_once(state, NODES), "probes")
+    ok("nothing is left behind")
+
+
 # ---- killed --------------------------------------------------------------------------------------------
 
 
@@ -541,10 +615,11 @@ def main():
     verbs.add_parser("works").add_argument("--reruns", type=int, default=20)
     verbs.add_parser("faults")
     verbs.add_parser("marker")
+    verbs.add_parser("probe")
     verbs.add_parser("demo")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
     options = parser.parse_args()
-    tests = {"works": lambda: works(options.reruns), "faults": faults, "marker": marker, "demo": demo, "killed": lambda: killed(options.every)}
+    tests = {"works": lambda: works(options.reruns), "faults": faults, "marker": marker, "probe": probe, "demo": demo, "killed": lambda: killed(options.every)}
     return judged(tests[options.verb])
 
 
