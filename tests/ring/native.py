@@ -570,7 +570,7 @@ def probe():
     up(path["from"])
     verdict("hardware", codes=(0,))
     ok("no route: failed on the way to RTR")
-    check(not on(path["to"], "pgrep -f probe-agent || true").strip(), "an agent was left behind")
+    check(not on(path["to"], "pgrep -f '[p]robe-agent' || true").strip(), "an agent was left behind")
     at_once(down, NODES)
     same(before, at_once(state, NODES), "probes")
     ok("nothing is left behind")
