@@ -6,9 +6,11 @@
 //! | `plan.rs` | `plan` |
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
+//! | `hairpin_queue.rs` | `hairpin-queue`, and the part of `up` that loads the queue size |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod down;
+mod hairpin_queue;
 mod host;
 mod inventory;
 mod plan;
@@ -66,6 +68,7 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::HairpinQueue(args) => hairpin_queue::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

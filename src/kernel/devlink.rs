@@ -189,8 +189,8 @@ impl Devlink {
     /// and come back, bare; what was set to count after a re-initialisation counts.
     pub fn reinitialise(&mut self, handle: &Handle) -> Result<Option<String>, Error> {
         let (answer, remark) = self.0.act(CMD_RELOAD, &reinitialise(handle))?;
-        let answer = answer
-            .ok_or_else(|| Error::Malformed("no word of what the driver has done".into()))?;
+        let answer =
+            answer.ok_or_else(|| Error::Malformed("no word of what the driver has done".into()))?;
         if performed(&answer.attrs()?)? {
             Ok(remark)
         } else {
@@ -407,12 +407,12 @@ mod tests {
     fn a_parameter_is_set_as_devlink_sets_it() {
         // devlink dev param set pci/0000:01:00.0 name hairpin_queue_size value 8192 cmode driverinit
         let wanted = sent(&[
-            "0800010070636900", // bus: pci
-            "11000200303030303a30313a30302e3000000000", // device: 0000:01:00.0
+            "0800010070636900",                                 // bus: pci
+            "11000200303030303a30313a30302e3000000000",         // device: 0000:01:00.0
             "170051006861697270696e5f71756575655f73697a650000", // name: hairpin_queue_size
-            "0500570001000000", // mode: driverinit
-            "0500530003000000", // type: 32 bits
-            "0800560000200000", // value: 8192
+            "0500570001000000",                                 // mode: driverinit
+            "0500530003000000",                                 // type: 32 bits
+            "0800560000200000",                                 // value: 8192
         ]);
         let attrs = set_driverinit(&handle("0000:01:00.0"), HAIRPIN_QUEUE_SIZE, 8192);
         assert_eq!(attrs.bytes(), wanted);
@@ -422,9 +422,9 @@ mod tests {
     fn a_device_is_re_initialised_as_devlink_does_it() {
         // devlink dev reload pci/0000:01:00.0 action driver_reinit
         let wanted = sent(&[
-            "0800010070636900", // bus: pci
+            "0800010070636900",                         // bus: pci
             "11000200303030303a30313a30302e3000000000", // device: 0000:01:00.0
-            "0500990001000000", // action: driver_reinit
+            "0500990001000000",                         // action: driver_reinit
         ]);
         assert_eq!(reinitialise(&handle("0000:01:00.0")).bytes(), wanted);
     }
