@@ -732,7 +732,14 @@ fn one(
         Err(why) => return untouched(dev, why),
     };
     if let Err(why) = platform.note(Some(&underway)) {
-        return untouched(dev, why);
+        // It may be there all the same.
+        return match platform.note(None) {
+            Ok(()) => untouched(dev, why),
+            Err(also) => End::NotRestored {
+                why: vec![format!("{dev}: {why}")],
+                differs: vec![also],
+            },
+        };
     }
     let mut made = Made::default();
     match prepare(platform, &load, cut(&rows, dev), dev, &mut made, told) {
@@ -754,7 +761,27 @@ fn one(
             }
         },
     }
-    bring_back(platform, &underway, wanted, told)
+    match bring_back(platform, &underway, wanted, told) {
+        End::Done => is_loaded(platform, dev, asked),
+        end => end,
+    }
+}
+
+/// Whether what was asked for is loaded, after all was said to be done.
+fn is_loaded(
+    platform: &mut impl Platform,
+    dev: &NetdevName,
+    asked: &[(HairpinParameter, u32)],
+) -> End {
+    let why = match platform.function(dev).map(|now| due(&now, asked)) {
+        Ok(Due::Nothing) => return End::Done,
+        Ok(Due::Load(_)) => "re-initialised, and what was set is not known to be loaded".into(),
+        Ok(Due::Cannot(why)) | Err(why) => why,
+    };
+    End::NotRestored {
+        why: vec![format!("{dev}: {why}")],
+        differs: Vec::new(),
+    }
 }
 
 /// What was made before the re-initialisation, in order.
@@ -794,6 +821,27 @@ fn prepare(
             new: setting.new,
         };
         told(Action::Queue(step), remark.as_deref());
+    }
+    // Read back before the step from which there is no way back.
+    let now = platform.function(dev)?;
+    for setting in &load.settings {
+        let parameter = now.parameter(setting.parameter);
+        let recorded = parameter
+            .record
+            .as_ref()
+            .map(|record| (record.reload_count, record.value));
+        if parameter.value != Fact::Known(Some(setting.new)) {
+            return Err(format!(
+                "{dev}: {} was set to {} and is not so",
+                setting.parameter, setting.new
+            ));
+        }
+        if recorded != Some((load.reloads, setting.new)) {
+            return Err(format!(
+                "{dev}: the record of {} does not read back",
+                setting.parameter
+            ));
+        }
     }
     for change in cut {
         made.removed.push(change.clone());
@@ -1001,11 +1049,16 @@ fn bring_back(
         }
     }
     let differs = match platform.look() {
-        Ok(present) => its(compare(wanted, &present))
-            .iter()
-            .filter(|row| row.state != State::Right)
-            .map(reads_back)
-            .collect(),
+        Ok(present) => {
+            let rows = its(compare(wanted, &present));
+            let wrong = rows.iter().filter(|row| row.state != State::Right);
+            let mut differs: Vec<String> = wrong.map(reads_back).collect();
+            let offload = present.port(dev).and_then(|port| port.offload.known());
+            if underway.offload.is_some() && offload != underway.offload.as_ref() {
+                differs.push(format!("{dev}: hw-tc-offload is not as it was"));
+            }
+            differs
+        }
         Err(why) => vec![why],
     };
     if !failures.is_empty() || !differs.is_empty() {

@@ -804,6 +804,8 @@ def test(options):
                         native("faults"),
                     ]
                 )
+                # Each kill costs two re-initialisations.
+                rings.append([native("queue", "--every", str(max(5, options.kill_every)))])
             for tests in rings:
                 with ring_for(options) as ring:
                     for test in tests:
