@@ -252,31 +252,26 @@ impl Machine {
         }
     }
 
-    /// Whether the port and everything of the mesh are as they were, on a new device.
-    fn is_whole(&mut self) -> Result<(), String> {
-        let mut now = self.memory.present.clone();
-        for (one, was) in now.ports.iter_mut().zip(&self.whole.ports) {
-            let was = was.link.known().unwrap().as_ref().unwrap();
-            if let Fact::Known(Some(link)) = &mut one.link {
-                link.index = was.index;
+    /// Whether the ports and everything of the mesh are as they were, on new devices.
+    fn is_whole(&self) -> Result<(), String> {
+        let ordered = |present: &Present| {
+            let mut present = present.clone();
+            for (port, was) in present.ports.iter_mut().zip(&self.whole.ports) {
+                if let (Fact::Known(Some(link)), Fact::Known(Some(was))) =
+                    (&mut port.link, &was.link)
+                {
+                    link.index = was.index;
+                }
+                known(&mut port.filters).sort_by_key(|filter| filter.pref);
             }
-        }
-        for (present, name) in [(&mut now, "now"), (&mut self.whole.clone(), "before")] {
-            for port in &mut present.ports {
-                let _ = name;
-                known(&mut port.filters).sort_by_key(|f| f.pref);
-            }
-            known(&mut present.routes).sort_by_key(|r| r.destination.to_string());
-        }
-        let mut whole = self.whole.clone();
-        known(&mut whole.routes).sort_by_key(|r| r.destination.to_string());
-        for port in &mut whole.ports {
-            known(&mut port.filters).sort_by_key(|f| f.pref);
-        }
-        if now == whole {
+            known(&mut present.routes).sort_by_key(|route| route.destination.to_string());
+            present
+        };
+        let (now, before) = (ordered(&self.memory.present), ordered(&self.whole));
+        if now == before {
             Ok(())
         } else {
-            Err(format!("now {now:#?}\nbefore {whole:#?}"))
+            Err(format!("now {now:#?}\nbefore {before:#?}"))
         }
     }
 }
@@ -403,7 +398,11 @@ impl Platform for Machine {
     fn blockers(&mut self, _: &FunctionNow) -> Vec<Finding> {
         self.blocker_looks += 1;
         if self.blocked_at == Some(self.blocker_looks) {
-            vec![Finding::problem("queue-pairs-open", "1 open queue pair", "none")]
+            vec![Finding::problem(
+                "queue-pairs-open",
+                "1 open queue pair",
+                "none",
+            )]
         } else {
             Vec::new()
         }
@@ -505,14 +504,23 @@ fn a_rule_that_leads_to_a_function_is_removed_before_and_the_others_are_left() {
         let dev = host.rules[0].redirect.clone();
         let wanted = machine.memory.wanted.clone();
         let mut done = Vec::new();
-        run(&mut machine, &[dev.clone()], &ASKED, &wanted, &mut |action, _| done.push(action));
+        run(
+            &mut machine,
+            std::slice::from_ref(&dev),
+            &ASKED,
+            &wanted,
+            &mut |action, _| done.push(action),
+        );
         let at = |wanted: &dyn Fn(&Action) -> bool| done.iter().position(wanted).unwrap();
         let reload = at(&|a| matches!(a, Action::Queue(Step::Reinitialise { .. })));
         let removed: Vec<&NetdevName> = done[..reload]
             .iter()
             .filter_map(|action| match action {
-                Action::Object(Change::RemoveRule { dev, .. }) => Some(dev),
-                _ => None,
+                Action::Object(change) => match change.as_ref() {
+                    Change::RemoveRule { dev, .. } => Some(dev),
+                    _ => None,
+                },
+                Action::Queue(_) => None,
             })
             .collect();
         let leads: Vec<&NetdevName> = host
@@ -524,7 +532,10 @@ fn a_rule_that_leads_to_a_function_is_removed_before_and_the_others_are_left() {
         assert_eq!(removed, leads);
         let touched = |object: &Object| match object {
             Object::Rule(on, _) => *on == dev || leads.contains(&on),
-            Object::Marker(device) => host.ports.iter().any(|p| p.netdev == dev && p.rdma == *device),
+            Object::Marker(device) => host
+                .ports
+                .iter()
+                .any(|p| p.netdev == dev && p.rdma == *device),
             Object::Route(route) => route.dev.as_ref() == Some(&dev),
             Object::Clsact(on) | Object::Neighbour(on, _) => *on == dev,
         };
@@ -532,7 +543,9 @@ fn a_rule_that_leads_to_a_function_is_removed_before_and_the_others_are_left() {
             .iter()
             .filter(|row| touched(&row.object))
             .count();
-        let made = done[reload..].iter().filter(|a| matches!(a, Action::Object(_)));
+        let made = done[reload..]
+            .iter()
+            .filter(|a| matches!(a, Action::Object(_)));
         assert_eq!(made.count(), count);
     });
 }
@@ -544,7 +557,11 @@ fn holds(machine: &mut Machine, before: &Machine, ended: &Ended, what: &str) {
         End::Restored { why } => {
             assert!(!why.is_empty());
             let begun = ended.done.len();
-            assert_eq!(machine.nics[begun..], before.nics[begun..], "{what}: {why:?}");
+            assert_eq!(
+                machine.nics[begun..],
+                before.nics[begun..],
+                "{what}: {why:?}"
+            );
             assert_eq!(machine.note, None, "{what}");
             machine.is_whole().unwrap_or_else(|e| panic!("{what}: {e}"));
         }
@@ -555,7 +572,11 @@ fn holds(machine: &mut Machine, before: &Machine, ended: &Ended, what: &str) {
         End::NotRestored { why, differs } => assert!(!why.is_empty() || !differs.is_empty()),
         End::Refused { .. } => panic!("{what}: refused"),
     }
-    assert_eq!(machine.next_run(&ASKED), End::Done, "{what}, and the next run");
+    assert_eq!(
+        machine.next_run(&ASKED),
+        End::Done,
+        "{what}, and the next run"
+    );
     assert_eq!(machine.loaded(), [8192; 4], "{what}, and the next run");
     machine
         .is_whole()
@@ -563,7 +584,10 @@ fn holds(machine: &mut Machine, before: &Machine, ended: &Ended, what: &str) {
     assert_eq!(machine.note, None, "{what}, and the next run");
     let (calls, asked) = (machine.calls, ASKED);
     assert_eq!(machine.next_run(&asked), End::Done);
-    assert_eq!(machine.calls, calls, "{what}: a third run has something to do");
+    assert_eq!(
+        machine.calls, calls,
+        "{what}: a third run has something to do"
+    );
 }
 
 #[test]
@@ -760,7 +784,11 @@ fn only_a_value_that_is_known_to_be_loaded_needs_nothing() {
         let mut function = function();
         function.size.value = Fact::Known(Some(value));
         function.size.state = Fact::Known(state);
-        assert_eq!(due(&function, &ASKED) == Due::Nothing, nothing, "{value} {state:?}");
+        assert_eq!(
+            due(&function, &ASKED) == Due::Nothing,
+            nothing,
+            "{value} {state:?}"
+        );
     }
 }
 
@@ -826,15 +854,24 @@ fn what_would_be_destroyed_keeps_a_function_from_it_until_the_option_that_names_
     assert!(text[1].found.contains("python3 (process 4711)"), "{text:?}");
     for (allowed, left) in [
         (
-            Allowed { queue_pairs: true, ..none },
+            Allowed {
+                queue_pairs: true,
+                ..none
+            },
             ["not-in-plan", "default-route"],
         ),
         (
-            Allowed { default_route: true, ..none },
+            Allowed {
+                default_route: true,
+                ..none
+            },
             ["not-in-plan", "queue-pairs-open"],
         ),
         (
-            Allowed { unplanned: true, ..none },
+            Allowed {
+                unplanned: true,
+                ..none
+            },
             ["default-route", "queue-pairs-open"],
         ),
     ] {
@@ -851,7 +888,8 @@ fn what_would_be_destroyed_keeps_a_function_from_it_until_the_option_that_names_
 #[test]
 fn what_could_not_be_read_counts_as_in_the_way() {
     let host: HostName = "spark1".parse().unwrap();
-    let changes: [(&str, fn(&mut AtStake)); 3] = [
+    type Spoil = fn(&mut AtStake);
+    let changes: [(&str, Spoil); 3] = [
         ("queue-pairs-open", |a| a.open = Fact::because("x")),
         ("default-route", |a| a.routes = Fact::because("x")),
         ("default-route", |a| a.ipv6_default = Fact::because("x")),
@@ -897,5 +935,6 @@ proptest! {
             .iter()
             .all(|row| row.state == State::Right);
         prop_assert_eq!(right, up);
+        prop_assert_eq!(machine.memory.not_as_wanted_now().is_empty(), up);
     }
 }

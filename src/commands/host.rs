@@ -119,7 +119,7 @@ pub(super) fn lines(changes: &[ChangeReport], would: bool) -> String {
 
 impl ChangeReport {
     pub(super) fn of(change: &Change, remark: Option<&str>) -> ChangeReport {
-        ChangeReport::of_action(Action::Object(change.clone()), remark)
+        ChangeReport::of_action(change.clone().into(), remark)
     }
 
     pub(super) fn of_action(change: Action, remark: Option<&str>) -> ChangeReport {

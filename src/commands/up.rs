@@ -380,7 +380,7 @@ impl Up {
         let (disturbing, adding) = changes.into_iter().partition(Change::disturbs);
         let disturbing: Vec<Change> = disturbing;
         self.not_done
-            .extend(disturbing.into_iter().map(Action::Object));
+            .extend(disturbing.into_iter().map(Action::from));
         // What stays as it is cannot be asked to read back as wanted.
         let stays = |row: &Row| matches!(row.state, ObjectState::Stale(_));
         node.wanted = node

@@ -317,7 +317,13 @@ pub enum Action {
     /// Of the queue.
     Queue(Step),
     /// Of the mesh.
-    Object(Change),
+    Object(Box<Change>),
+}
+
+impl From<Change> for Action {
+    fn from(change: Change) -> Action {
+        Action::Object(Box::new(change))
+    }
 }
 
 impl fmt::Display for Action {
@@ -517,7 +523,7 @@ pub fn preview(
     let rows = compare(wanted, present);
     let dev = &function.netdev;
     let mut actions: Vec<Action> = sets(dev, load).map(Action::Queue).collect();
-    actions.extend(cut(&rows, dev).into_iter().map(Action::Object));
+    actions.extend(cut(&rows, dev).into_iter().map(Action::from));
     actions.push(Action::Queue(reinitialisation(function, load)));
     if let Some(Fact::Known(on)) = present.port(dev).map(|port| &port.offload) {
         actions.push(Action::Queue(Step::KeepOffload {
@@ -536,7 +542,7 @@ pub fn preview(
             object: row.object,
         });
     let again = steps::up(&gone.collect::<Vec<Row>>(), &[]);
-    actions.extend(again.changes.into_iter().map(Action::Object));
+    actions.extend(again.changes.into_iter().map(Action::from));
     actions
 }
 
@@ -846,7 +852,7 @@ fn prepare(
     for change in cut {
         made.removed.push(change.clone());
         match platform.change(&change) {
-            Ok(remark) => told(Action::Object(change), remark.as_deref()),
+            Ok(remark) => told(change.into(), remark.as_deref()),
             Err(failure) if failure.already => {
                 made.removed.pop();
             }
@@ -1044,7 +1050,7 @@ fn bring_back(
     before.extend(restarts);
     for change in before.into_iter().chain(after) {
         match platform.change(&change) {
-            Ok(remark) => told(Action::Object(change), remark.as_deref()),
+            Ok(remark) => told(change.into(), remark.as_deref()),
             Err(failure) => failures.push(failure.why),
         }
     }

@@ -805,7 +805,7 @@ def test(options):
                     ]
                 )
                 # Each kill costs two re-initialisations.
-                rings.append([native("queue", "--every", str(max(5, options.kill_every)))])
+                rings.append([native("queue"), native("queue-killed", "--every", str(max(5, options.kill_every)))])
             for tests in rings:
                 with ring_for(options) as ring:
                     for test in tests:
