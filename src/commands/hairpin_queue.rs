@@ -447,8 +447,10 @@ impl Queue {
         let unfinished = underway.is_some();
         if let Some(underway) = underway {
             if would {
-                self.findings
-                    .push(left_unfinished(&fabric.host, &underway.netdev));
+                // What comes after it cannot be said before.
+                let finding = left_unfinished(&fabric.host, &underway.netdev);
+                self.findings.push(finding);
+                return Ok(Verdict::WorkToDo);
             } else {
                 let mut told = |action, remark: Option<&str>| {
                     self.changes.push(ChangeReport::of_action(action, remark));
@@ -477,10 +479,10 @@ impl Queue {
             }
         };
         if loads.is_empty() {
-            return Ok(match (unfinished, would) {
-                (false, _) => Verdict::InSync,
-                (true, false) => Verdict::Applied,
-                (true, true) => Verdict::WorkToDo,
+            return Ok(if unfinished {
+                Verdict::Applied
+            } else {
+                Verdict::InSync
             });
         }
         let due: Vec<FunctionNow> = loads.iter().map(|(now, _)| (*now).clone()).collect();
@@ -612,8 +614,9 @@ pub(super) fn left_unfinished(host: &HostName, dev: &NetdevName) -> Finding {
     Finding::warning(
         "hairpin-queue-unfinished",
         "a run that re-initialised it ended in the middle",
-        "it finished, which the next run does",
+        "its end",
     )
+    .advise("hairpin-mesh up, or hairpin-queue SIZE, goes on from there")
     .on(host)
     .at(dev)
 }
@@ -680,11 +683,15 @@ impl Told {
         } = ended;
         let mut told = Told {
             how: How::Done,
-            not_done: at.into_iter().chain(left).collect(),
+            not_done: left,
             findings: Vec::new(),
             failures: Vec::new(),
             differs: Vec::new(),
         };
+        // One that is not back has loaded what was asked for.
+        if !matches!(end, End::NotBack { .. }) {
+            told.not_done.splice(0..0, at);
+        }
         match end {
             End::Done => {}
             End::Refused { findings } => {

@@ -286,7 +286,7 @@ impl Up {
         if args.dry_run || args.check {
             self.changes
                 .extend(changes.iter().map(|change| ChangeReport::of(change, None)));
-            let work = queue.underway.is_some() || !self.changes.is_empty() || !self.is_whole();
+            let work = !self.changes.is_empty() || !self.is_whole();
             return Ok(if work {
                 Verdict::WorkToDo
             } else {
@@ -412,8 +412,10 @@ impl Up {
         };
         match &work.underway {
             Some(underway) if would => {
+                // What comes after it cannot be said before.
                 let finding = left_unfinished(&host, &underway.netdev);
                 self.queue_findings.push(finding);
+                return Ok(Some(Verdict::WorkToDo));
             }
             Some(underway) => {
                 let mut told = |action, remark: Option<&str>| {

@@ -111,14 +111,15 @@ pub fn due(function: &FunctionNow, asked: &[(HairpinParameter, u32)]) -> Due {
     let mut right = true;
     for (parameter, wanted) in asked {
         let now = function.parameter(*parameter);
-        match (&now.value, &now.state) {
-            (Fact::Known(Some(value)), Fact::Known(state)) => {
-                right &= value == wanted && *state == Applied::Applied;
+        match &now.value {
+            // A state that is not known is one that loading makes known.
+            Fact::Known(Some(value)) => {
+                right &= value == wanted && now.state == Fact::Known(Applied::Applied);
             }
-            (Fact::Known(None), _) => {
+            Fact::Known(None) => {
                 return Due::Cannot(format!("the driver has no {parameter}"));
             }
-            (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
+            Fact::NotObserved(why) => {
                 return Due::Cannot(format!("{parameter} not observed: {why}"));
             }
         }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::collect::record;
-use crate::facts::{Fact, HairpinParameter, HairpinRecord};
+use crate::facts::{Applied, Fact, HairpinParameter, HairpinRecord};
 use crate::finding::Finding;
 use crate::kernel::devlink::{Handle, Mode, Param};
 use crate::kernel::ethtool::HW_TC_OFFLOAD;
@@ -107,13 +107,21 @@ impl Sources {
         };
         let parameter = |parameter: HairpinParameter| {
             let value = number_of(params, &handle, parameter.name());
-            // Without a record that can be believed there is none.
-            let own = pci.known().zip(boot_id().ok());
-            let record =
-                own.and_then(|(pci, boot)| record::read(parameter, *pci, &boot).ok().flatten());
+            let read = match (pci.known(), boot_id()) {
+                (Some(pci), Ok(boot)) => {
+                    record::read(parameter, *pci, &boot).map_err(|e| e.to_string())
+                }
+                (None, _) => Ok(None),
+                (_, Err(why)) => Err(why),
+            };
+            // A record that cannot be believed is none.
+            let record = read.as_ref().ok().cloned().flatten();
             let state = match (&value, &count) {
                 (Fact::Known(Some(value)), Fact::Known(count)) => {
-                    Fact::Known(parameter.state(*value, *count, record.as_ref()))
+                    match (parameter.state(*value, *count, record.as_ref()), read) {
+                        (Applied::Unknown, Err(why)) => Fact::NotObserved(why),
+                        (state, _) => Fact::Known(state),
+                    }
                 }
                 (Fact::Known(None), _) => Fact::because(format!("the driver shows no {parameter}")),
                 (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
