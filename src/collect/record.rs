@@ -235,6 +235,19 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_change_to_a_record_makes_its_reader_panic(at: proptest::sample::Index, byte: u8) {
+            let mut bytes = GOOD.as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            for parameter in HairpinParameter::ALL {
+                let _ = record(parameter, "r", &bytes);
+                let _ = record(parameter, "r", &bytes[..at]);
+            }
+        }
+    }
+
     #[test]
     fn a_record_that_others_could_have_written_is_not_believed() {
         let place = Place::new();

@@ -458,6 +458,7 @@ mod tests {
                 };
                 let Ok(attrs) = message.attrs() else { continue };
                 let _ = (of(&attrs), param(&attrs), reloads(&attrs));
+                let _ = performed(&attrs);
             }
         }
     }

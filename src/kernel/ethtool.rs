@@ -180,6 +180,21 @@ mod tests {
     }
 
     #[test]
+    fn damaged_answers_never_make_it_panic() {
+        let bytes = &captured(include_str!("../../tests/captured/ethtool-features.hex"))[0];
+        for bytes in crate::kernel::damaged(bytes).take(4000) {
+            let Ok(message) = GenericMessage::parse(&bytes) else {
+                continue;
+            };
+            let Ok(attrs) = message.attrs() else { continue };
+            let _ = (
+                feature(&attrs, HW_TC_OFFLOAD),
+                fulfilled(&attrs, HW_TC_OFFLOAD),
+            );
+        }
+    }
+
+    #[test]
     fn a_success_that_lists_the_wish_did_not_fulfil_it() {
         let answer = |name: &str| {
             let mut w = Writer::default();

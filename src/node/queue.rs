@@ -347,6 +347,13 @@ impl Platform for Queues<'_, '_> {
 mod tests {
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn no_table_makes_its_reader_panic(table in "[0-9a-f \n]{0,300}") {
+            let _ = ipv6_default_devices(&table);
+        }
+    }
+
     #[test]
     fn ipv6_default_routes_are_those_that_lead_somewhere() {
         let zero = "00000000000000000000000000000000";

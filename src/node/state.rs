@@ -650,6 +650,23 @@ mod tests {
         assert_eq!(state.underway().unwrap(), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_change_to_a_note_makes_its_reader_panic(at: proptest::sample::Index, byte: u8, cut: bool) {
+            let mut note = br#"{"schema": "hairpin-mesh.reinit/v1", "netdev": "enp1s0f0np0", "rdma": "rocep1s0f0",
+                "pci": "0000:01:00.0", "reload_count": 3, "index": 12, "up": true, "mtu": 9000,
+                "addresses": ["10.10.0.10/24"], "active": true, "gid": null, "offload": true,
+                "steering": "hmfs", "objects": ["enp1s0f0np0 clsact"]}"#.to_vec();
+            proptest::prop_assert!(underway("note", &note).is_ok());
+            let at = at.index(note.len());
+            note[at] = byte;
+            if cut {
+                note.truncate(at);
+            }
+            let _ = underway("note", &note);
+        }
+    }
+
     #[test]
     fn one_run_at_a_time_and_the_next_as_soon_as_it_has_ended() {
         let (folder, state) = own_state();
