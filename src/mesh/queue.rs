@@ -920,8 +920,13 @@ fn took_place(platform: &mut impl Platform, underway: &Underway, failure: &Failu
         if matches!(function.reloads, Fact::Known(count) if count > underway.reload_count) {
             return TookPlace::Yes;
         }
-        let (failed, unmoved) = (&function.failed, is_unmoved(platform, underway));
-        match (failure.half_done, failed, unmoved) {
+        // Where no answer came the device may be on its way, and the look would wait for it too.
+        let unmoved = if failure.half_done {
+            Ok(false)
+        } else {
+            is_unmoved(platform, underway)
+        };
+        match (failure.half_done, &function.failed, unmoved) {
             (false, Fact::Known(false), Ok(true)) => return TookPlace::No,
             (_, Fact::Known(true), _) => {
                 return TookPlace::InPart(vec![format!(
