@@ -53,6 +53,8 @@ pub enum Verb {
     /// One end of a probe: questions on standard input, answers on standard output.
     #[command(hide = true)]
     ProbeAgent,
+    /// Show the hairpin queues of the fabric functions, or load a size, one function at a time.
+    HairpinQueue(HairpinQueueArgs),
 }
 
 /// Which plan, and which host of it this is.
@@ -74,6 +76,10 @@ pub struct UpArgs {
     /// Wait up to this long for links, addresses, RDMA ports and GIDs that are on their way.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
     pub wait: u32,
+    /// Load the plan's hairpin queue size first, where it is not loaded: this re-initialises the driver of
+    /// each such function, whose link goes away for seconds. Never while somebody's queue pairs are open.
+    #[arg(long)]
+    pub set_hairpin_queue: bool,
     /// Replace, remove and restart also while somebody's queue pairs are open, whose traffic notices.
     #[arg(long)]
     pub force: bool,
@@ -172,6 +178,46 @@ pub struct ProbeArgs {
     pub json: bool,
 }
 
+/// `hairpin-queue`
+#[derive(Debug, Args)]
+pub struct HairpinQueueArgs {
+    #[command(flatten)]
+    pub on: HostArgs,
+    /// The size to load (packets, a power of two from 1024 to 8192); without it, what is loaded is shown.
+    /// Loading re-initialises the driver of each function that has it not: its link, addresses and queue
+    /// pairs go, and the next one follows when it is back. Where it is loaded already nothing is touched.
+    #[arg(value_name = "SIZE", value_parser = queue_size)]
+    pub size: Option<u32>,
+    /// The number of queues to load too (the mesh was qualified on 4).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MOST_QUEUES))]
+    pub num_queues: Option<u32>,
+    /// This RDMA device's function alone (may be repeated), in place of every port of the plan.
+    #[arg(long = "device", value_name = "RDMA_DEVICE")]
+    pub devices: Vec<RdmaName>,
+    /// How long each function may take to come back with its addresses.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub wait: u32,
+    /// Go on although queue pairs are open on a function: all of them are destroyed, and what uses them fails.
+    #[arg(long)]
+    pub destroy_queue_pairs: bool,
+    /// Go on although the default route leaves by a function: it is cut, with every connection over it.
+    #[arg(long)]
+    pub cut_default_route: bool,
+    /// Go on with a function that is no port of the plan: its link is taken away, and what was on it is
+    /// left to others.
+    #[arg(long)]
+    pub outside_plan: bool,
+    /// Show what would be done, and do nothing.
+    #[arg(long, conflicts_with = "check")]
+    pub dry_run: bool,
+    /// Say by the exit code whether there is anything to do (1), and do nothing.
+    #[arg(long)]
+    pub check: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `inventory`
 #[derive(Debug, Args)]
 pub struct InventoryArgs {
@@ -242,6 +288,10 @@ pub struct VerifyArgs {
     pub json: bool,
 }
 
+/// Most hairpin queues of a pair of functions. The driver bounds it by what the device has; mlx5 starts with one
+/// for each 50 Gb/s of the link, so this is four times what the mesh was qualified on, and stops slips.
+const MOST_QUEUES: i64 = 16;
+
 /// A hairpin queue size, or "keep".
 #[derive(Debug, Clone, Copy)]
 pub struct Queue(pub Option<u32>);
@@ -273,11 +323,16 @@ fn hairpin_queue(text: &str) -> Result<Queue, String> {
     if text == "keep" {
         return Ok(Queue(None));
     }
+    queue_size(text)
+        .map(|size| Queue(Some(size)))
+        .map_err(|_| "a power of two from 1024 to 8192, or keep, wanted".into())
+}
+
+fn queue_size(text: &str) -> Result<u32, String> {
     text.parse()
         .ok()
         .filter(|size| is_queue_size(*size))
-        .map(|size| Queue(Some(size)))
-        .ok_or_else(|| "a power of two from 1024 to 8192, or keep, wanted".into())
+        .ok_or_else(|| "a power of two from 1024 to 8192 wanted".into())
 }
 
 #[cfg(test)]
@@ -308,6 +363,7 @@ mod tests {
             "99999999999",
         ] {
             assert!(hairpin_queue(bad).is_err(), "{bad}");
+            assert!(queue_size(bad).is_err(), "{bad}");
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::collect::{FabricDevice, LeftOuts, Sources, Tables, ask, node, record};
 use crate::facts::{
-    Applied, Counters, Fact, GidEntry, Gids, HairpinRecord, NodeFacts, Pcie, PortDetails,
-    PortFacts, PortSysctls, QueuePair, Side, applied,
+    Applied, Counters, Fact, GidEntry, Gids, HairpinParameter, HairpinRecord, NodeFacts, Pcie,
+    PortDetails, PortFacts, PortSysctls, QueuePair, Side,
 };
 use crate::kernel::devlink::{self, Devlink, Handle, Mode, Param, ParamValue};
 use crate::kernel::ethtool::HW_TC_OFFLOAD;
@@ -14,7 +14,6 @@ use crate::kernel::rdma::{self, Owner};
 use crate::kernel::route::Link;
 use crate::kernel::sysfs;
 use crate::names::{AttributeName, Gid, Mac, NetdevName, PciAddress, Text};
-use crate::plan::mesh;
 
 /// Largest MTU of an Ethernet device in the kernel (`ETH_MAX_MTU`).
 const LARGEST_MTU: u32 = 65535;
@@ -196,11 +195,7 @@ impl Subject<'_> {
             tc_offload: feature.as_ref().map(|feature| feature.active),
             hairpin_num_queues: driver.number(devlink::HAIRPIN_NUM_QUEUES),
             hairpin_queue_size: driver.number(devlink::HAIRPIN_QUEUE_SIZE),
-            hairpin_queue_applied: driver.state(
-                devlink::HAIRPIN_QUEUE_SIZE,
-                mesh::DEFAULT_HAIRPIN_QUEUE,
-                driver.record.known().and_then(Option::as_ref),
-            ),
+            hairpin_queue_applied: driver.state(HairpinParameter::QueueSize),
             flow_steering_mode: driver.word(devlink::FLOW_STEERING_MODE),
             eswitch_mode: driver.eswitch_mode.clone(),
             rdma_state: self
@@ -230,7 +225,7 @@ impl Subject<'_> {
                     .map(|h| h.as_ref().map(|h| h.to_string().as_str().into())),
                 reload_count: driver.reload_count(),
                 reload_failed: driver.reload_failed(),
-                hairpin_num_queues_state: Fact::Known(driver.num_queues_state()),
+                hairpin_num_queues_state: Fact::Known(driver.state(HairpinParameter::NumQueues)),
                 hairpin_queue_record: driver.record.clone(),
                 rdma_phys_state: self
                     .port_word("phys_state", port.and_then(|p| p.phys_state.clone())),
@@ -452,8 +447,10 @@ impl Subject<'_> {
             Fact::Known(Some(reloads)) => Fact::Known(reloads),
             Fact::NotObserved(why) => Fact::NotObserved(why),
         };
-        let record = match (pci, &self.node.boot_id) {
-            (Fact::Known(Some(pci)), Fact::Known(boot_id)) => record::read(*pci, boot_id).into(),
+        let record = |parameter| match (pci, &self.node.boot_id) {
+            (Fact::Known(Some(pci)), Fact::Known(boot_id)) => {
+                record::read(parameter, *pci, boot_id).into()
+            }
             (Fact::Known(None), _) => Fact::Known(None),
             (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
                 Fact::NotObserved(why.clone())
@@ -473,7 +470,8 @@ impl Subject<'_> {
                 Fact::NotObserved(why) => Fact::NotObserved(why.clone()),
             },
             reloads,
-            record,
+            record: record(HairpinParameter::QueueSize),
+            num_queues_record: record(HairpinParameter::NumQueues),
         }
     }
 }
@@ -486,6 +484,7 @@ struct Driver {
     reloads: Fact<devlink::Reloads>,
     eswitch_mode: Fact<Option<String>>,
     record: Fact<Option<HairpinRecord>>,
+    num_queues_record: Fact<Option<HairpinRecord>>,
 }
 
 impl Driver {
@@ -497,6 +496,7 @@ impl Driver {
             reloads: Fact::because("devlink does not have the function"),
             eswitch_mode: Fact::Known(None),
             record: Fact::Known(None),
+            num_queues_record: Fact::Known(None),
         }
     }
 
@@ -560,25 +560,15 @@ impl Driver {
         self.reloads.as_ref().map(|reloads| reloads.failed)
     }
 
-    /// Whether `hairpin_num_queues` is loaded. mlx5 starts with one queue for each 50 Gb/s of the
-    /// fastest link mode, 4 on the NIC of the mesh (its devlink initialisation, by reading). Another
-    /// value may be the default of another NIC or one that waits, so it is unknown.
-    fn num_queues_state(&self) -> Applied {
-        match self.state(
-            devlink::HAIRPIN_NUM_QUEUES,
-            mesh::QUALIFIED_HAIRPIN_NUM_QUEUES,
-            None,
-        ) {
-            Applied::Pending => Applied::Unknown,
-            other => other,
-        }
-    }
-
     /// Whether the driver has loaded the value of a driverinit parameter.
-    fn state(&self, name: &str, default: u32, record: Option<&HairpinRecord>) -> Applied {
-        match (self.number(name), self.reload_count()) {
+    fn state(&self, parameter: HairpinParameter) -> Applied {
+        let record = match parameter {
+            HairpinParameter::QueueSize => &self.record,
+            HairpinParameter::NumQueues => &self.num_queues_record,
+        };
+        match (self.number(parameter.name()), self.reload_count()) {
             (Fact::Known(Some(value)), Fact::Known(reloads)) => {
-                applied(value, default, reloads, record)
+                parameter.state(value, reloads, record.known().and_then(Option::as_ref))
             }
             _ => Applied::Unknown,
         }

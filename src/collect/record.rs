@@ -1,9 +1,10 @@
-//! This program's record that a hairpin queue size was set.
+//! This program's record that a parameter of the hairpin queues was set.
 //!
 //! devlink does not tell whether the value that it shows is loaded. So whoever of this program sets
 //! `hairpin_queue_size` first writes down what it is about to set, one file for each function:
 //!
-//! `/run/dsv41-mesh/hairpin-queue-<PCI address>.json`
+//! `/run/dsv41-mesh/hairpin-queue-<PCI address>.json` (of `hairpin_num_queues` in the same form
+//! `hairpin-num-queues-<PCI address>.json`, schema `hairpin-mesh.hairpin-num-queues/v1`)
 //! ```json
 //! { "schema": "hairpin-mesh.hairpin-queue/v1",
 //!   "boot_id": "6f9d…",          the boot in which it was set
@@ -19,12 +20,20 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::facts::HairpinRecord;
-use crate::json::{At, DocumentError, parse};
+use serde::Serialize;
+
+use crate::facts::{HairpinParameter, HairpinRecord};
+use crate::json::{At, DocumentError, parse, pretty};
 use crate::names::{PciAddress, Text};
 
 /// The schema of a record.
-pub const SCHEMA: &str = "hairpin-mesh.hairpin-queue/v1";
+fn schema(parameter: HairpinParameter) -> &'static str {
+    match parameter {
+        HairpinParameter::QueueSize => "hairpin-mesh.hairpin-queue/v1",
+        HairpinParameter::NumQueues => "hairpin-mesh.hairpin-num-queues/v1",
+    }
+}
+
 /// Where this program keeps its state; gone at the next boot.
 pub const DIRECTORY: &str = "/run/dsv41-mesh";
 /// Most bytes of a record; it has less than 250.
@@ -58,23 +67,51 @@ pub enum Error {
     Document(#[from] DocumentError),
 }
 
-/// The file of a function's record.
-pub fn file(directory: &Path, pci: PciAddress) -> PathBuf {
-    directory.join(format!("hairpin-queue-{pci}.json"))
+/// The name of the file of a function's record.
+pub fn file_name(parameter: HairpinParameter, pci: PciAddress) -> String {
+    match parameter {
+        HairpinParameter::QueueSize => format!("hairpin-queue-{pci}.json"),
+        HairpinParameter::NumQueues => format!("hairpin-num-queues-{pci}.json"),
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    boot_id: &'a Text,
+    pci: String,
+    reload_count: u32,
+    value: u32,
+}
+
+/// The document of a record.
+pub fn document(parameter: HairpinParameter, record: &HairpinRecord) -> String {
+    pretty(&Document {
+        schema: schema(parameter),
+        boot_id: &record.boot_id,
+        pci: record.pci.to_string(),
+        reload_count: record.reload_count,
+        value: record.value,
+    })
 }
 
 /// The record of function `pci` made in boot `boot_id`; `None` when there is none.
-pub fn read(pci: PciAddress, boot_id: &Text) -> Result<Option<HairpinRecord>, Error> {
-    read_in(Path::new(DIRECTORY), ROOT, pci, boot_id)
+pub fn read(
+    parameter: HairpinParameter,
+    pci: PciAddress,
+    boot_id: &Text,
+) -> Result<Option<HairpinRecord>, Error> {
+    read_in(Path::new(DIRECTORY), ROOT, parameter, pci, boot_id)
 }
 
 fn read_in(
     directory: &Path,
     owner: u32,
+    parameter: HairpinParameter,
     pci: PciAddress,
     boot_id: &Text,
 ) -> Result<Option<HairpinRecord>, Error> {
-    let path = file(directory, pci);
+    let path = directory.join(file_name(parameter, pci));
     let failed = |path: &Path, source| Error::Io {
         path: path.to_owned(),
         source,
@@ -111,14 +148,18 @@ fn read_in(
     file.take(LARGEST)
         .read_to_end(&mut bytes)
         .map_err(|e| failed(&path, e))?;
-    let record = record(&path.display().to_string(), &bytes)?;
+    let record = record(parameter, &path.display().to_string(), &bytes)?;
     Ok((record.pci == pci && record.boot_id == *boot_id).then_some(record))
 }
 
-fn record(name: &str, bytes: &[u8]) -> Result<HairpinRecord, DocumentError> {
+fn record(
+    parameter: HairpinParameter,
+    name: &str,
+    bytes: &[u8],
+) -> Result<HairpinRecord, DocumentError> {
     let value = parse(name, bytes)?;
     let root = At::root(name, &value);
-    root.need("schema")?.exactly(SCHEMA)?;
+    root.need("schema")?.exactly(schema(parameter))?;
     root.only(&["schema", "boot_id", "pci", "reload_count", "value"])?;
     Ok(HairpinRecord {
         boot_id: root.need("boot_id")?.name()?,
@@ -150,12 +191,14 @@ mod tests {
             Place { directory, owner }
         }
         fn file(&self) -> PathBuf {
-            file(self.directory.path(), "0000:01:00.0".parse().unwrap())
+            let name = file_name(HairpinParameter::QueueSize, "0000:01:00.0".parse().unwrap());
+            self.directory.path().join(name)
         }
         fn read(&self) -> Result<Option<HairpinRecord>, Error> {
             read_in(
                 self.directory.path(),
                 self.owner,
+                HairpinParameter::QueueSize,
                 "0000:01:00.0".parse().unwrap(),
                 &"b-1".into(),
             )
@@ -173,6 +216,36 @@ mod tests {
         assert_eq!(place.read().unwrap(), None);
         fs::write(place.file(), GOOD.replace("01:00.0", "01:00.1")).unwrap();
         assert_eq!(place.read().unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for parameter in HairpinParameter::ALL {
+            let record = HairpinRecord {
+                boot_id: "b-1".into(),
+                pci: "0002:01:00.1".parse().unwrap(),
+                reload_count: 7,
+                value: 8192,
+            };
+            let document = document(parameter, &record);
+            assert_eq!(
+                super::record(parameter, "r", document.as_bytes()).unwrap(),
+                record
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_change_to_a_record_makes_its_reader_panic(at: proptest::sample::Index, byte: u8) {
+            let mut bytes = GOOD.as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            for parameter in HairpinParameter::ALL {
+                let _ = record(parameter, "r", &bytes);
+                let _ = record(parameter, "r", &bytes[..at]);
+            }
+        }
     }
 
     #[test]

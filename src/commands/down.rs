@@ -5,8 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_in_place_of_none, here, lines, need_root, obstacle, owners,
-    refuse_another,
+    ChangeReport, Here, applied_in_place_of_none, here, lines, need_root, obstacle, refuse_another,
 };
 use super::{Exit, Trouble};
 use crate::cli::DownArgs;
@@ -14,8 +13,9 @@ use crate::finding::Finding;
 use crate::mesh::apply::apply_all;
 use crate::mesh::change::Change;
 use crate::mesh::compare::compare;
-use crate::mesh::condition::identity;
+use crate::mesh::condition::{identity, owners};
 use crate::mesh::present::Present;
+use crate::mesh::queue::Underway;
 use crate::mesh::steps;
 use crate::mesh::verify::left_over;
 use crate::mesh::wanted::Wanted;
@@ -167,7 +167,7 @@ impl Down {
         }
         if steps.changes.iter().any(Change::disturbs) {
             let subject = node.subject.clone();
-            let owners = owners(&host, &node.sources.open_queue_pairs(&subject));
+            let owners = owners(&host, &node.sources.open_queue_pairs(&subject), "--force");
             if !owners.is_empty() && !args.force {
                 self.findings = owners;
                 return Ok(Verdict::Refused);
@@ -186,6 +186,14 @@ impl Down {
         }
         state.remove_applied()?;
         state.remove_journal()?;
+        // A port that is on its way back comes back without what is gone now.
+        if let Some(underway) = state.underway()? {
+            let objects = Vec::new();
+            state.note_underway(Some(&Underway {
+                objects,
+                ..underway
+            }))?;
+        }
         Ok(if !self.findings.is_empty() {
             Verdict::Left
         } else if self.changes.is_empty() {

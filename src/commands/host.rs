@@ -6,12 +6,11 @@ use serde::Serialize;
 
 use super::Trouble;
 use crate::cli::HostArgs;
-use crate::facts::Fact;
 use crate::finding::Finding;
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Row, State};
 use crate::mesh::condition::Identity;
-use crate::mesh::present::Open;
+use crate::mesh::queue::Action;
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
 use crate::node::state::Applied;
@@ -40,11 +39,15 @@ pub(super) fn here(args: &HostArgs) -> Result<Here, Trouble> {
     Ok(Here { document, host })
 }
 
+/// Whether no plan is named and none is installed.
+pub(super) fn no_plan(args: &HostArgs) -> bool {
+    let installed = Path::new(INSTALLED_PLAN);
+    args.plan == installed && std::fs::symlink_metadata(installed).is_err()
+}
+
 /// The plan that was applied last, where no plan is named and none is installed any more.
 pub(super) fn applied_in_place_of_none(args: &HostArgs, applied: Option<&Applied>) -> Option<Here> {
-    let installed = Path::new(INSTALLED_PLAN);
-    let gone = args.plan == installed && std::fs::symlink_metadata(installed).is_err();
-    let applied = applied.filter(|_| gone)?;
+    let applied = applied.filter(|_| no_plan(args))?;
     let bytes = crate::json::pretty(&applied.plan).into_bytes();
     Some(Here {
         document: PlanDocument {
@@ -91,50 +94,6 @@ pub(super) fn obstacle(host: &HostName, row: &Row, wanted: &str) -> Finding {
     finding
 }
 
-/// Somebody's queue pairs that a change would disturb, one finding for each process.
-pub(super) fn owners(host: &HostName, open: &Fact<Vec<Open>>) -> Vec<Finding> {
-    let finding = |found: String| {
-        Finding::problem("queue-pairs-open", found, "none, or --force")
-            .on(host)
-            .advise("stop what uses the fabric first")
-    };
-    let all = match open {
-        Fact::Known(all) => all,
-        Fact::NotObserved(why) => {
-            return vec![finding(format!("open queue pairs not observed: {why}"))];
-        }
-    };
-    let mut findings = Vec::new();
-    for device in all {
-        let mut seen: Vec<String> = Vec::new();
-        for qp in &device.queue_pairs {
-            let owner = match (&qp.owner, qp.pid) {
-                (Fact::Known(name), Some(pid)) => format!("{name} (process {pid})"),
-                (Fact::Known(name), None) => format!("the kernel's {name}"),
-                (Fact::NotObserved(why), Some(pid)) => format!("process {pid} ({why})"),
-                (Fact::NotObserved(why), None) => why.clone(),
-            };
-            if seen.contains(&owner) {
-                continue;
-            }
-            let count = device
-                .queue_pairs
-                .iter()
-                .filter(|other| (&other.owner, other.pid) == (&qp.owner, qp.pid))
-                .count();
-            findings.push(
-                finding(format!(
-                    "{count} open queue pair{} of {owner}",
-                    if count == 1 { "" } else { "s" }
-                ))
-                .at(&device.device),
-            );
-            seen.push(owner);
-        }
-    }
-    findings
-}
-
 /// A change as reports have it.
 #[derive(Debug, Serialize)]
 pub(super) struct ChangeReport {
@@ -142,7 +101,7 @@ pub(super) struct ChangeReport {
     pub(super) what: String,
     /// The change.
     #[serde(flatten)]
-    pub(super) change: Change,
+    pub(super) change: Action,
     /// What the kernel remarked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remark: Option<String>,
@@ -160,9 +119,13 @@ pub(super) fn lines(changes: &[ChangeReport], would: bool) -> String {
 
 impl ChangeReport {
     pub(super) fn of(change: &Change, remark: Option<&str>) -> ChangeReport {
+        ChangeReport::of_action(change.clone().into(), remark)
+    }
+
+    pub(super) fn of_action(change: Action, remark: Option<&str>) -> ChangeReport {
         ChangeReport {
             what: change.to_string(),
-            change: change.clone(),
+            change,
             remark: remark.map(str::to_owned),
         }
     }

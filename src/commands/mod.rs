@@ -8,9 +8,11 @@
 //! | `verify.rs` | `verify` |
 //! | `marker.rs` | `marker` |
 //! | `probe.rs` | `probe`, and its end on a node |
+//! | `hairpin_queue.rs` | `hairpin-queue`, and the part of `up` that loads the queue size |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod down;
+mod hairpin_queue;
 mod host;
 mod inventory;
 mod marker;
@@ -73,6 +75,7 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Marker(args) => marker::run(args),
         Verb::Probe(args) => probe::run(args),
         Verb::ProbeAgent => probe::agent(),
+        Verb::HairpinQueue(args) => hairpin_queue::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

@@ -1,24 +1,30 @@
 //! `up`: this host made what the plan says.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::host::{ChangeReport, Here, here, lines, need_root, obstacle, owners, refuse_another};
+use super::hairpin_queue::{
+    How, Told, add_port, ends_on_signals, left_unfinished, loads as loads_of,
+};
+use super::host::{ChangeReport, Here, here, lines, need_root, obstacle, refuse_another};
 use super::{Exit, Trouble};
 use crate::cli::UpArgs;
-use crate::finding::Finding;
+use crate::facts::{Fact, HairpinParameter};
+use crate::finding::{Finding, Severity};
 use crate::mesh::apply::{Outcome, apply};
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Row, State as ObjectState, compare};
-use crate::mesh::condition::{identity, unmet};
+use crate::mesh::condition::{identity, owners, unmet};
 use crate::mesh::present::Present;
+use crate::mesh::queue::{
+    self, Action, Allowed, Due, End, Ended, FunctionNow, Load, Underway, due, preview,
+};
 use crate::mesh::steps;
 use crate::mesh::wanted::Wanted;
-use crate::names::HostName;
+use crate::names::{HostName, NetdevName};
 use crate::node::platform::Node;
+use crate::node::queue::{Queues, RETURN};
 use crate::node::read::{Sources, Subject};
 use crate::node::state::State;
 use crate::node::wait::Watch;
@@ -92,10 +98,41 @@ pub(super) fn run(args: UpArgs) -> Result<Exit, Trouble> {
 struct Up {
     here: Option<(HostName, String)>,
     changes: Vec<ChangeReport>,
-    not_done: Vec<Change>,
+    not_done: Vec<Action>,
     findings: Vec<Finding>,
+    /// Why the hairpin queue was left as it is.
+    queue_findings: Vec<Finding>,
+    /// Whether it was.
+    queue_left: bool,
     failures: Vec<String>,
     differs: Vec<String>,
+}
+
+/// What there is to do about the hairpin queue.
+struct QueueWork {
+    /// The size to load, where `--set-hairpin-queue` asks for it and the plan has one.
+    size: Option<u32>,
+    /// The ports of the plan.
+    planned: Vec<NetdevName>,
+    /// What a run left in the middle.
+    underway: Option<Underway>,
+}
+
+impl QueueWork {
+    /// Whether nothing is to be done.
+    fn is_done(&self, sources: &mut Sources, subject: &Subject) -> bool {
+        if self.underway.is_some() {
+            return false;
+        }
+        let Some(size) = self.size else {
+            return true;
+        };
+        let ports = subject.ports.iter().cloned();
+        let planned: Vec<_> = ports.filter(|p| self.planned.contains(&p.netdev)).collect();
+        let asked = [(HairpinParameter::QueueSize, size)];
+        let functions = sources.functions(&planned);
+        functions.iter().all(|now| due(now, &asked) == Due::Nothing)
+    }
 }
 
 impl Up {
@@ -116,7 +153,7 @@ impl Up {
     fn locked(
         &mut self,
         args: &UpArgs,
-        deadline: Instant,
+        mut deadline: Instant,
         document: &crate::node::identity::PlanDocument,
         host: &HostName,
         plan_sha256: String,
@@ -161,7 +198,16 @@ impl Up {
         let mut sources = Sources::default();
         let present = sources.read(&subject, Default::default());
         refuse_another(identity(&host_plan, &present), host)?;
-        if steps_of(&present).1 == steps::Up::default() {
+        let queue = QueueWork {
+            size: plan.hairpin_queue_wanted.filter(|_| args.set_hairpin_queue),
+            planned: host_plan
+                .ports
+                .iter()
+                .map(|row| row.netdev.clone())
+                .collect(),
+            underway: state.underway()?,
+        };
+        if queue.is_done(&mut sources, &subject) && steps_of(&present).1 == steps::Up::default() {
             if state.has_journal() {
                 state.remove_journal()?;
             }
@@ -171,16 +217,9 @@ impl Up {
             return Ok(Verdict::InSync);
         }
 
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-        ] {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-        }
         let mut watch = Watch::open();
         subject.settings = true;
+        add_port(&mut subject, queue.underway.as_ref());
         let mut node = Node {
             sources,
             subject,
@@ -193,8 +232,15 @@ impl Up {
             },
             wanted: wanted.clone(),
             before: Present::default(),
-            interrupted,
+            interrupted: ends_on_signals()?,
         };
+        if let Some(verdict) = self.load_queue(args, &queue, &mut node, &mut watch, deadline)? {
+            return Ok(verdict);
+        }
+        if !self.changes.is_empty() {
+            // What the re-initialisations took is not taken from what the user waits for.
+            deadline = Instant::now() + Duration::from_secs(args.wait.into());
+        }
         let changes = loop {
             node.before = node.read().map_err(Trouble::Usage)?;
             refuse_another(identity(&host_plan, &node.before), host)?;
@@ -238,18 +284,16 @@ impl Up {
             }
         };
         if args.dry_run || args.check {
-            self.changes = changes
-                .iter()
-                .map(|change| ChangeReport::of(change, None))
-                .collect();
-            let work = !self.changes.is_empty() || !self.not_done.is_empty();
+            self.changes
+                .extend(changes.iter().map(|change| ChangeReport::of(change, None)));
+            let work = !self.changes.is_empty() || !self.is_whole();
             return Ok(if work {
                 Verdict::WorkToDo
             } else {
                 Verdict::InSync
             });
         }
-        if changes.is_empty() && self.not_done.is_empty() {
+        if changes.is_empty() && self.is_whole() && self.changes.is_empty() {
             return Ok(Verdict::InSync);
         }
         // What an earlier plan left must not be forgotten before it is gone.
@@ -264,7 +308,7 @@ impl Up {
         });
         match outcome {
             Outcome::Done => {
-                self.changes = done;
+                self.changes.extend(done);
                 let dropped = node
                     .wanted
                     .clsacts
@@ -276,13 +320,14 @@ impl Up {
                     .collect();
                 // The host is as wanted, whatever becomes of these notes.
                 let mut noted = state.write_dropped(&dropped);
-                if earlier.is_some() && self.not_done.is_empty() {
+                let left = |action: &Action| matches!(action, Action::Object(_));
+                if earlier.is_some() && !self.not_done.iter().any(left) {
                     noted = noted.and(state.write_applied(host, plan, &plan_sha256));
                 }
                 if let Err(error) = noted {
                     output::warning(&error.to_string());
                 }
-                Ok(if self.not_done.is_empty() {
+                Ok(if self.is_whole() {
                     Verdict::Applied
                 } else {
                     Verdict::PartlyApplied
@@ -290,6 +335,10 @@ impl Up {
             }
             Outcome::Restored { why } => {
                 self.failures = why;
+                if !self.changes.is_empty() {
+                    // A rollback re-initialises nothing.
+                    output::warning("what is said of the hairpin queue was done, and stays");
+                }
                 if earlier.is_none() && !known_already {
                     state.remove_applied()?;
                 }
@@ -320,18 +369,179 @@ impl Up {
             return changes;
         }
         let subject = node.subject.clone();
-        self.findings = owners(&node.host, &node.sources.open_queue_pairs(&subject));
+        self.findings = owners(
+            &node.host,
+            &node.sources.open_queue_pairs(&subject),
+            "--force",
+        );
         if self.findings.is_empty() {
             return changes;
         }
         let (disturbing, adding) = changes.into_iter().partition(Change::disturbs);
-        self.not_done = disturbing;
+        let disturbing: Vec<Change> = disturbing;
+        self.not_done
+            .extend(disturbing.into_iter().map(Action::from));
         // What stays as it is cannot be asked to read back as wanted.
         let stays = |row: &Row| matches!(row.state, ObjectState::Stale(_));
         node.wanted = node
             .wanted
             .but(rows.iter().filter(|row| stays(row)).map(|row| &row.object));
         adding
+    }
+
+    /// Loads the plan's hairpin queue size, where it was asked for and is not loaded, and finishes what a
+    /// run left in the middle. A verdict when nothing else is to be done.
+    fn load_queue(
+        &mut self,
+        args: &UpArgs,
+        work: &QueueWork,
+        node: &mut Node,
+        watch: &mut Watch,
+        deadline: Instant,
+    ) -> Result<Option<Verdict>, Trouble> {
+        let would = args.dry_run || args.check;
+        let host = node.host.clone();
+        let wanted = node.wanted.clone();
+        let mut queues = Queues {
+            node,
+            watch,
+            planned: work.planned.clone(),
+            allowed: Allowed::default(),
+            patience: RETURN.max(Duration::from_secs(args.wait.into())),
+            deadline,
+        };
+        match &work.underway {
+            Some(underway) if would => {
+                // What comes after it cannot be said before.
+                let finding = left_unfinished(&host, &underway.netdev);
+                self.queue_findings.push(finding);
+                return Ok(Some(Verdict::WorkToDo));
+            }
+            Some(underway) => {
+                let mut told = |action, remark: Option<&str>| {
+                    self.changes.push(ChangeReport::of_action(action, remark));
+                };
+                let end = queue::resume(&mut queues, underway, &wanted, &mut told);
+                if end != End::Done {
+                    let ended = Ended {
+                        done: Vec::new(),
+                        at: Some(underway.netdev.clone()),
+                        left: Vec::new(),
+                        end,
+                    };
+                    return Ok(self.queue_ended(Told::of(ended, queues.node.state)));
+                }
+            }
+            None => {}
+        }
+        let Some(size) = work.size else {
+            return Ok(None);
+        };
+        let asked = [(HairpinParameter::QueueSize, size)];
+        // A port that is not there yet cannot be re-initialised, and could come back as anything.
+        let present = loop {
+            let present = queues.node.read().map_err(Trouble::Usage)?;
+            let absent = |dev: &&NetdevName| {
+                let link = present.port(dev).map(|port| &port.link);
+                matches!(link, Some(Fact::Known(None)))
+            };
+            let Some(absent) = work.planned.iter().find(absent) else {
+                break present;
+            };
+            self.findings = vec![
+                Finding::problem("port-missing", "no such network device", "it")
+                    .on(&host)
+                    .at(absent),
+            ];
+            if let Some(why) = queue::Platform::interrupted(&mut queues) {
+                return Err(Trouble::Usage(format!("{why}; nothing was changed")));
+            }
+            if !queues.watch.wait(deadline)? {
+                return Ok(Some(Verdict::NotReady));
+            }
+        };
+        self.findings = Vec::new();
+        let ports: Vec<_> = queues.node.subject.ports.clone();
+        let planned = ports
+            .into_iter()
+            .filter(|port| work.planned.contains(&port.netdev));
+        let planned: Vec<_> = planned.collect();
+        let functions = queues.node.sources.functions(&planned);
+        let (loads, mut blockers) = match loads_of(&host, &functions, &asked) {
+            Ok(loads) => (loads, Vec::new()),
+            Err(findings) => (Vec::new(), findings),
+        };
+        if loads.is_empty() && blockers.is_empty() {
+            return Ok(None);
+        }
+        if blockers.is_empty() {
+            // On any of them: whoever uses one uses the ring.
+            blockers = queues.blockers_of(&functions, &present);
+        }
+        let previews = |loads: &[(&FunctionNow, Load)]| -> Vec<Action> {
+            let preview =
+                |(now, load): &(&FunctionNow, Load)| preview(now, load, &wanted, &present);
+            loads.iter().flat_map(preview).collect()
+        };
+        let of_queue = |actions: Vec<Action>| -> Vec<Action> {
+            let own = |action: &Action| matches!(action, Action::Queue(_));
+            actions.into_iter().filter(own).collect()
+        };
+        if !blockers.is_empty() {
+            self.queue_blocked(blockers, of_queue(previews(&loads)));
+            return Ok(None);
+        }
+        if would {
+            let report = |action| ChangeReport::of_action(action, None);
+            self.changes
+                .extend(previews(&loads).into_iter().map(report));
+            return Ok(None);
+        }
+        let names: Vec<NetdevName> = loads.iter().map(|(now, _)| now.netdev.clone()).collect();
+        let mut told = |action, remark: Option<&str>| {
+            self.changes.push(ChangeReport::of_action(action, remark));
+        };
+        let ended = queue::run(&mut queues, &names, &asked, &wanted, &mut told);
+        let told = Told::of(ended, queues.node.state);
+        if told.how == How::Refused {
+            // Somebody came between two functions.
+            let functions = queues.node.sources.functions(&planned);
+            let left = loads_of(&host, &functions, &asked).unwrap_or_default();
+            self.queue_blocked(told.findings, of_queue(previews(&left)));
+            return Ok(None);
+        }
+        Ok(self.queue_ended(told))
+    }
+
+    /// The queue stays as it is: a warning, and the rest is done.
+    fn queue_blocked(&mut self, why: Vec<Finding>, not_done: Vec<Action>) {
+        self.queue_left = true;
+        self.not_done.extend(not_done);
+        self.queue_findings = why
+            .into_iter()
+            .map(|finding| Finding {
+                severity: Severity::Warning,
+                ..finding
+            })
+            .collect();
+    }
+
+    fn queue_ended(&mut self, told: Told) -> Option<Verdict> {
+        self.failures = told.failures;
+        self.differs = told.differs;
+        self.queue_findings.extend(told.findings);
+        match told.how {
+            How::Done => None,
+            How::Refused => Some(Verdict::Refused),
+            How::NotBack => Some(Verdict::NotReady),
+            How::Restored => Some(Verdict::Restored),
+            How::NotRestored => Some(Verdict::NotRestored),
+        }
+    }
+
+    /// Whether nothing was left out.
+    fn is_whole(&self) -> bool {
+        self.not_done.is_empty() && !self.queue_left
     }
 
     fn exit(&self, args: &UpArgs, verdict: Verdict) -> Exit {
@@ -352,6 +562,7 @@ impl Up {
             .here
             .as_ref()
             .map_or("this host", |(host, _)| host.as_str());
+        output::findings(&self.queue_findings);
         output::findings(&self.findings);
         for line in &self.failures {
             output::failure(line);
@@ -360,8 +571,11 @@ impl Up {
             output::failure(&format!("not as it was: {line}"));
         }
         if !self.not_done.is_empty() {
-            for change in &self.not_done {
-                output::warning(&format!("not done while queue pairs are open: {change}"));
+            for action in &self.not_done {
+                output::warning(&match action {
+                    Action::Queue(_) => format!("not done: {action}"),
+                    Action::Object(_) => format!("not done while queue pairs are open: {action}"),
+                });
             }
         }
         if args.json {
@@ -380,7 +594,12 @@ impl Up {
                 "{host}: {} to do\n",
                 self.changes.len() + self.not_done.len()
             ),
-            Verdict::Refused | Verdict::NotReady => format!("{host}: nothing was changed\n"),
+            Verdict::Refused | Verdict::NotReady if self.changes.is_empty() => {
+                format!("{host}: nothing was changed\n")
+            }
+            Verdict::Refused | Verdict::NotReady => {
+                format!("{host}: stopped, {} changed\n", self.changes.len())
+            }
             Verdict::Restored => format!("{host}: failed; the host is as it was\n"),
             Verdict::NotRestored => format!("{host}: failed, and the host is not as it was\n"),
             Verdict::Trouble => String::new(),
@@ -399,9 +618,9 @@ impl Up {
             not_done: self
                 .not_done
                 .iter()
-                .map(|change| ChangeReport::of(change, None))
+                .map(|action| ChangeReport::of_action(action.clone(), None))
                 .collect(),
-            findings: &self.findings,
+            findings: &[&self.queue_findings[..], &self.findings[..]].concat(),
             failures: &self.failures,
             differs: &self.differs,
             trouble,

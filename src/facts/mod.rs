@@ -16,7 +16,7 @@ mod node;
 mod record;
 
 pub(crate) use document::{MOST_ADDRESSES, MOST_PORTS};
-pub use hairpin::applied;
+pub use hairpin::{HairpinParameter, applied};
 pub use node::*;
 pub use record::MOST_ROWS;
 

@@ -68,13 +68,23 @@ impl Generic {
 
     /// Asks for one thing; the answer is one message.
     pub fn request(&mut self, command: u8, attrs: &Writer) -> Result<GenericMessage, Error> {
+        self.act(command, attrs)?
+            .0
+            .ok_or_else(|| Error::Malformed("no answer in the answer".into()))
+    }
+
+    /// Asks that something be done: what the kernel answers beside its acknowledgement, if anything, and
+    /// what it remarks although it did as asked.
+    pub fn act(
+        &mut self,
+        command: u8,
+        attrs: &Writer,
+    ) -> Result<(Option<GenericMessage>, Option<String>), Error> {
         let payload = self.payload(command, attrs);
         let answer = self.socket.request(self.family, 0, &payload)?;
-        let first = answer
-            .messages
-            .first()
-            .ok_or_else(|| Error::Malformed("no answer in the answer".into()))?;
-        GenericMessage::parse(&first.payload)
+        let first = answer.messages.first();
+        let message = first.map(|message| GenericMessage::parse(&message.payload));
+        Ok((message.transpose()?, answer.warning))
     }
 
     /// Asks for all of something.

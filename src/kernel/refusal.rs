@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use crate::facts::{Filter, Route};
 use crate::kernel::netlink::{Error, Refusal};
-use crate::names::NetdevName;
+use crate::names::{NetdevName, PciAddress};
 
 /// A change that was asked for.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +29,12 @@ pub enum Attempt<'a> {
     SetNeighbour(&'a NetdevName, IpAddr),
     /// [`Rtnetlink::delete_neighbour`](crate::kernel::route::Rtnetlink::delete_neighbour)
     DeleteNeighbour(&'a NetdevName, IpAddr),
+    /// [`Devlink::set_driverinit`](crate::kernel::devlink::Devlink::set_driverinit)
+    SetParameter(PciAddress, &'a str, u32),
+    /// [`Devlink::reinitialise`](crate::kernel::devlink::Devlink::reinitialise)
+    Reinitialise(&'a NetdevName, PciAddress),
+    /// [`Ethtool::set_feature`](crate::kernel::ethtool::Ethtool::set_feature)
+    SwitchFeature(&'a NetdevName, &'a str, bool),
 }
 
 impl fmt::Display for Attempt<'_> {
@@ -57,6 +63,16 @@ impl fmt::Display for Attempt<'_> {
             }
             Attempt::DeleteNeighbour(dev, address) => {
                 write!(f, "cannot remove the neighbour {address} of {dev}")
+            }
+            Attempt::SetParameter(pci, name, value) => {
+                write!(f, "cannot set {name} {value} of pci/{pci}")
+            }
+            Attempt::Reinitialise(dev, pci) => {
+                write!(f, "cannot re-initialise pci/{pci} of {dev}")
+            }
+            Attempt::SwitchFeature(dev, name, on) => {
+                let word = if *on { "on" } else { "off" };
+                write!(f, "cannot switch {name} of {dev} {word}")
             }
         }
     }
@@ -183,6 +199,24 @@ fn diagnosis(attempt: &Attempt, refusal: &Refusal) -> (Situation, Option<String>
                 libc::ENOENT | libc::ESRCH => because(Gone, "it is not there"),
                 _ => (Other, None),
             },
+            Attempt::SetParameter(..) => match errno {
+                libc::EOPNOTSUPP => because(Other, "the driver does not take it in this mode"),
+                _ => (Other, None),
+            },
+            Attempt::Reinitialise(..) => match errno {
+                libc::EOPNOTSUPP => because(
+                    Other,
+                    "the driver does not re-initialise, or something of it (VFs, a firmware state) keeps it from it",
+                ),
+                _ => (Other, None),
+            },
+            Attempt::SwitchFeature(dev, name, _) => match errno {
+                libc::EOPNOTSUPP => (
+                    NotOffloaded,
+                    Some(format!("the driver of {dev} cannot switch {name}")),
+                ),
+                _ => (Other, None),
+            },
         },
     }
 }
@@ -206,7 +240,11 @@ fn no_device(attempt: &Attempt) -> String {
         | Attempt::DeleteClsact(dev)
         | Attempt::DeleteFilter(dev, _)
         | Attempt::SetNeighbour(dev, _)
-        | Attempt::DeleteNeighbour(dev, _) => format!("{dev} is not there"),
+        | Attempt::DeleteNeighbour(dev, _)
+        | Attempt::SwitchFeature(dev, ..) => format!("{dev} is not there"),
+        Attempt::SetParameter(pci, ..) | Attempt::Reinitialise(_, pci) => {
+            format!("devlink has no pci/{pci}")
+        }
     }
 }
 

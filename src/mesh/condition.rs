@@ -3,8 +3,8 @@
 
 use crate::facts::{Fact, GidEntry, ROCE_V2};
 use crate::finding::Finding;
-use crate::mesh::present::{LinkNow, PortNow, Present};
-use crate::names::{Cidr, Gid};
+use crate::mesh::present::{LinkNow, Open, PortNow, Present};
+use crate::names::{Cidr, Gid, HostName};
 use crate::plan::mesh::STEERING_MODE;
 use crate::plan::{HostPlan, Plan, PortRow};
 
@@ -287,4 +287,49 @@ fn words(addresses: &[Cidr]) -> String {
 
 fn is_the_gid(entry: &GidEntry, wanted: Gid, row: &PortRow) -> bool {
     entry.gid == wanted && entry.kind == ROCE_V2 && entry.netdev.as_ref() == Some(&row.netdev)
+}
+
+/// Somebody's queue pairs that a change would disturb, one finding for each process. `way_out` is the option
+/// that goes on all the same.
+pub fn owners(host: &HostName, open: &Fact<Vec<Open>>, way_out: &str) -> Vec<Finding> {
+    let finding = |found: String| {
+        Finding::problem("queue-pairs-open", found, format!("none, or {way_out}"))
+            .on(host)
+            .advise("stop what uses the fabric first")
+    };
+    let all = match open {
+        Fact::Known(all) => all,
+        Fact::NotObserved(why) => {
+            return vec![finding(format!("open queue pairs not observed: {why}"))];
+        }
+    };
+    let mut findings = Vec::new();
+    for device in all {
+        let mut seen: Vec<String> = Vec::new();
+        for qp in &device.queue_pairs {
+            let owner = match (&qp.owner, qp.pid) {
+                (Fact::Known(name), Some(pid)) => format!("{name} (process {pid})"),
+                (Fact::Known(name), None) => format!("the kernel's {name}"),
+                (Fact::NotObserved(why), Some(pid)) => format!("process {pid} ({why})"),
+                (Fact::NotObserved(why), None) => why.clone(),
+            };
+            if seen.contains(&owner) {
+                continue;
+            }
+            let count = device
+                .queue_pairs
+                .iter()
+                .filter(|other| (&other.owner, other.pid) == (&qp.owner, qp.pid))
+                .count();
+            findings.push(
+                finding(format!(
+                    "{count} open queue pair{} of {owner}",
+                    if count == 1 { "" } else { "s" }
+                ))
+                .at(&device.device),
+            );
+            seen.push(owner);
+        }
+    }
+    findings
 }

@@ -18,6 +18,7 @@
 //! | `condition.rs` | the settings of a port without which nothing may be applied |
 //! | `change.rs` | one change and its inverse |
 //! | `steps.rs` | the changes that bring a host up, or down, in their order |
+//! | `queue.rs` | the hairpin queues: what is set and loaded, and how they are loaded, function by function |
 //! | `apply.rs` | carries changes out, journals each before it is done, takes back on failure |
 //! | `verify.rs` | the comparison as findings, causes before consequences |
 
@@ -26,6 +27,7 @@ pub mod change;
 pub mod compare;
 pub mod condition;
 pub mod present;
+pub mod queue;
 pub mod steps;
 pub mod verify;
 pub mod wanted;

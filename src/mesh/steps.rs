@@ -76,7 +76,7 @@ fn addition(object: &Object) -> Change {
 
 /// What removes an object that is exactly ours; `None` when there is nothing of ours. The `clsact`
 /// discipline is not among them: see [`down`].
-fn removal(object: &Object, state: &State) -> Option<Change> {
+pub(super) fn removal(object: &Object, state: &State) -> Option<Change> {
     match (object.clone(), state) {
         (Object::Clsact(_), _) => None,
         (Object::Rule(dev, rule), State::Right) => Some(Change::RemoveRule { dev, rule }),

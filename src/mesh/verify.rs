@@ -158,33 +158,22 @@ fn settings(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Finding>) 
         // A driver without DCB trusts nothing.
         Fact::Known(Trust::Pcp) | Fact::NotObserved(_) => {}
     }
-    queue(plan, row, more, &mut push);
+    queue(plan, more, &mut push);
 }
 
-fn queue(plan: &Plan, row: &PortRow, more: &PortMore, push: &mut impl FnMut(Finding)) {
+fn queue(plan: &Plan, more: &PortMore, push: &mut impl FnMut(Finding)) {
     let wanted = plan.hairpin_queue_wanted;
-    // It takes the port and its queue pairs away for seconds.
+    // It takes the port and its queue pairs away for seconds. `up` does it with --set-hairpin-queue alone.
     let advice = wanted.map(|size| {
-        let netdev = &row.netdev;
-        let function = row.pci.map_or("pci/FUNCTION".to_owned(), |pci| format!("pci/{pci}"));
-        format!(
-            "while nothing uses the port: devlink dev param set {function} name hairpin_queue_size value {size} cmode driverinit, devlink dev reload {function} action driver_reinit, ethtool -K {netdev} hw-tc-offload on, hairpin-mesh up"
-        )
+        format!("while nothing uses the fabric: hairpin-mesh hairpin-queue {size}, or up --set-hairpin-queue")
     });
-    let mut warn =
-        |code, found: String, wanted: String| {
-            let finding = Finding::warning(code, found, wanted);
-            if code == "hairpin-queue-unknown" {
-                // Loading it by hand once more leaves no record either.
-                return push(finding.advise(
-                    "keep messages at the safe cap; what is loaded by hand leaves no record",
-                ));
-            }
-            push(match &advice {
-                Some(advice) => finding.advise(advice),
-                None => finding,
-            });
-        };
+    let mut warn = |code, found: String, wanted: String| {
+        let finding = Finding::warning(code, found, wanted);
+        push(match &advice {
+            Some(advice) => finding.advise(advice),
+            None => finding,
+        });
+    };
     let size_wanted = wanted.unwrap_or(plan.hairpin_queue_size);
     match (&more.queue_size, &more.queue_state) {
         (Fact::Known(Some(size)), Fact::Known(Applied::Applied)) if *size >= size_wanted => {}
@@ -222,7 +211,10 @@ fn queue(plan: &Plan, row: &PortRow, more: &PortMore, push: &mut impl FnMut(Find
             "hairpin-num-queues",
             format!("hairpin_num_queues {n}"),
             QUALIFIED_HAIRPIN_NUM_QUEUES.to_string(),
-        )),
+        )
+        .advise(format!(
+            "while nothing uses the fabric: hairpin-mesh hairpin-queue --num-queues {QUALIFIED_HAIRPIN_NUM_QUEUES}"
+        ))),
         Fact::Known(None) | Fact::NotObserved(_) => {}
     }
 }

@@ -139,7 +139,11 @@ impl Node<'_> {
     ) -> Result<Option<String>, Failure> {
         let mut gap =
             "the old rule looks at other bits, so it was removed first, with a gap between";
-        if same_keys(old, new) {
+        if leads_nowhere(old) {
+            // The NIC keeps a hairpin for as long as a rule uses it, and would give a dead one to the new
+            // rule (by reading mlx5: `mlx5e_hairpin_get` finds it by the peer's number).
+            gap = "the old rule led to a device that is gone, so it was removed first";
+        } else if same_keys(old, new) {
             let index = self.index(dev)?;
             let (route, links) = self.route()?;
             match route.add_filter(index, new, Existing::Replace, links) {
@@ -202,8 +206,16 @@ fn removes(attempt: &Attempt) -> bool {
     )
 }
 
+/// Whether a rule redirects to a device that is gone.
+fn leads_nowhere(rule: &Filter) -> bool {
+    let actions = rule.flower.iter().flat_map(|flower| &flower.actions);
+    actions
+        .filter_map(|action| action.mirred.as_ref())
+        .any(|mirred| mirred.dev.is_none())
+}
+
 /// Why the kernel did not do as asked.
-fn failure(attempt: &Attempt, error: &netlink::Error) -> Failure {
+pub(super) fn failure(attempt: &Attempt, error: &netlink::Error) -> Failure {
     let situation = situation(attempt, error);
     Failure {
         why: sentence(attempt, error),
@@ -247,12 +259,15 @@ impl Platform for Node<'_> {
                     route.delete_filter(index, rule)
                 })
             }
-            Change::StartMarker { device } => {
-                self.unit(device, |systemd, unit, by| systemd.start(unit, by))
-            }
-            Change::RestartMarker { device } => {
-                self.unit(device, |systemd, unit, by| systemd.restart(unit, by))
-            }
+            // One whose device was away may have failed too often for systemd to start it again.
+            Change::StartMarker { device } => self.unit(device, |systemd, unit, by| {
+                systemd.forget_failure(unit)?;
+                systemd.start(unit, by)
+            }),
+            Change::RestartMarker { device } => self.unit(device, |systemd, unit, by| {
+                systemd.forget_failure(unit)?;
+                systemd.restart(unit, by)
+            }),
             Change::StopMarker { device } => {
                 // One that failed to start is not left as failed: it was not before.
                 self.unit(device, |systemd, unit, by| {

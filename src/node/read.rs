@@ -5,11 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use crate::collect::port::{of_device, queue_pair};
-use crate::collect::record;
-use crate::facts::{Applied, Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Side, applied};
-use crate::kernel::devlink::{
-    Devlink, FLOW_STEERING_MODE, HAIRPIN_NUM_QUEUES, HAIRPIN_QUEUE_SIZE, Handle, Mode, Param,
-};
+use crate::facts::{Fact, Filter, GidEntry, Neighbour, Qdisc, QueuePair, Side};
+use crate::kernel::devlink::{Devlink, FLOW_STEERING_MODE, Handle, Mode, Param};
 use crate::kernel::ethtool::{Ethtool, HW_TC_OFFLOAD};
 use crate::kernel::netlink;
 use crate::kernel::process::Process;
@@ -20,7 +17,7 @@ use crate::kernel::systemd::{self, Systemd, UnitState};
 use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
 use crate::names::{Cidr, Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
-use crate::plan::mesh::{DEFAULT_HAIRPIN_QUEUE, marker_unit};
+use crate::plan::mesh::marker_unit;
 use crate::verbs::{self, Verbs};
 
 /// What is asked about.
@@ -89,8 +86,8 @@ impl Subject {
 #[derive(Default)]
 pub struct Sources {
     route: Option<Result<Rtnetlink, netlink::Error>>,
-    ethtool: Option<Result<Ethtool, netlink::Error>>,
-    devlink: Option<Result<Devlink, netlink::Error>>,
+    pub(super) ethtool: Option<Result<Ethtool, netlink::Error>>,
+    pub(super) devlink: Option<Result<Devlink, netlink::Error>>,
     nldev: Option<Result<Nldev, netlink::Error>>,
     systemd: Option<Result<Systemd, systemd::Error>>,
     verbs: Option<Result<Verbs, verbs::Error>>,
@@ -99,7 +96,7 @@ pub struct Sources {
 }
 
 /// A source that is there once it was asked for.
-trait Source: Sized {
+pub(super) trait Source: Sized {
     type Error: Display;
     fn open() -> Result<Self, Self::Error>;
 }
@@ -124,7 +121,7 @@ sources! {
 }
 
 /// Asks a source. `what` names what is asked, for the reason.
-fn ask<S: Source, T, F: Display>(
+pub(super) fn ask<S: Source, T, F: Display>(
     source: &mut Option<Result<S, S::Error>>,
     what: &str,
     question: impl FnOnce(&mut S) -> Result<T, F>,
@@ -319,7 +316,7 @@ impl Sources {
             Fact::NotObserved(why) => Fact::NotObserved(why),
         };
         let trust = ask(&mut self.route, "DCB", |route| route.trust(&link.name));
-        let Some(handle) = handle(link, port) else {
+        let Some(handle) = handle(Some(link), port) else {
             let why = "the function of the port is not known";
             return PortMore {
                 eswitch: Fact::because(why),
@@ -331,27 +328,7 @@ impl Sources {
                 queue_pairs,
             };
         };
-        let number = |name| number_of(params, &handle, name);
-        let queue_size = number(HAIRPIN_QUEUE_SIZE);
-        let num_queues = number(HAIRPIN_NUM_QUEUES);
-        let reloads = ask(&mut self.devlink, "devlink", |devlink| {
-            devlink.reloads(&handle)
-        });
-        let queue_state = match (&queue_size, reloads) {
-            (Fact::Known(Some(size)), Fact::Known(reloads)) => match reloads.driver_reinit {
-                Some(count) => {
-                    let pci = handle.device.as_str().parse().ok();
-                    let boot_id = sysfs::text("/proc/sys/kernel/random/boot_id").ok();
-                    let found = pci
-                        .zip(boot_id)
-                        .and_then(|(pci, boot_id)| record::read(pci, &boot_id).ok().flatten());
-                    Fact::Known(applied(*size, DEFAULT_HAIRPIN_QUEUE, count, found.as_ref()))
-                }
-                None => Fact::Known(Applied::Unknown),
-            },
-            (_, Fact::NotObserved(why)) => Fact::NotObserved(why),
-            _ => Fact::because("the driver shows no hairpin_queue_size"),
-        };
+        let function = self.function(port, Some(link), params);
         let eswitch = ask(&mut self.devlink, "devlink eswitch", |devlink| {
             devlink.eswitch_mode(&handle)
         });
@@ -359,9 +336,9 @@ impl Sources {
             eswitch: eswitch.map(|mode| mode.as_deref().map(Text::from)),
             rdma_active_mtu,
             trust,
-            queue_size,
-            queue_state,
-            num_queues,
+            queue_size: function.size.value,
+            queue_state: function.size.state,
+            num_queues: function.num_queues.value,
             queue_pairs,
         }
     }
@@ -587,8 +564,8 @@ fn device_of(devices: &Fact<Vec<rdma::Device>>, name: &RdmaName) -> Fact<Option<
 }
 
 /// The port's function as devlink names it.
-fn handle(link: &Link, port: &SubjectPort) -> Option<Handle> {
-    match (&link.parent, port.pci) {
+pub(super) fn handle(link: Option<&Link>, port: &SubjectPort) -> Option<Handle> {
+    match (link.and_then(|link| link.parent.as_ref()), port.pci) {
         (Some((bus, device)), _) => Some(Handle {
             bus: bus.clone(),
             device: device.clone(),
@@ -601,28 +578,12 @@ fn handle(link: &Link, port: &SubjectPort) -> Option<Handle> {
     }
 }
 
-/// A driverinit parameter of a function; `None` when its driver has none of that name.
-fn number_of(
-    params: &Fact<Vec<(Handle, Param)>>,
-    handle: &Handle,
-    name: &str,
-) -> Fact<Option<u32>> {
-    params.as_ref().map(|params| {
-        let mut own = params
-            .iter()
-            .filter(|(of, param)| of == handle && param.name == name)
-            .flat_map(|(_, param)| &param.values);
-        own.find(|(mode, _)| *mode == Mode::Driverinit)
-            .and_then(|(_, value)| value.number())
-    })
-}
-
 fn steering(
     params: &Fact<Vec<(Handle, Param)>>,
     link: &Link,
     port: &SubjectPort,
 ) -> Fact<Option<Text>> {
-    let Some(handle) = handle(link, port) else {
+    let Some(handle) = handle(Some(link), port) else {
         return Fact::because("the function of the port is not known");
     };
     params.as_ref().map(|params| {

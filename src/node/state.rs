@@ -7,7 +7,8 @@
 //! | `journal.json` | a run that changes the host: each change with its inverse; gone when it has ended well |
 //! | `dropped.json` | by port: packets that the kernel had dropped there when `up` had made its rules |
 //! | `clsact-<port>` | the `clsact` discipline of this port was made by us (the scripts of the plan write it too) |
-//! | `hairpin-queue-<PCI address>.json` | see [`crate::collect::record`] |
+//! | `hairpin-queue-<PCI address>.json`, `hairpin-num-queues-…` | see [`crate::collect::record`] |
+//! | `reinit.json` | how a port was whose driver is being re-initialised; gone when it is back |
 //!
 //! The folder belongs to root and nobody else may write it; otherwise nothing in it is believed. Files
 //! are written beside their place, synced and renamed.
@@ -28,10 +29,12 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
-use crate::collect::record::DIRECTORY;
+use crate::collect::record::{self, DIRECTORY};
+use crate::facts::{HairpinParameter, HairpinRecord};
 use crate::json::{At, DocumentError, parse, pretty};
 use crate::mesh::apply::Step;
-use crate::names::{HostName, NetdevName};
+use crate::mesh::queue::Underway;
+use crate::names::{HostName, NetdevName, PciAddress};
 use crate::plan::Plan;
 
 /// The schema of the journal.
@@ -40,6 +43,9 @@ const JOURNAL_SCHEMA: &str = "hairpin-mesh.journal/v1";
 const APPLIED_SCHEMA: &str = "hairpin-mesh.applied/v1";
 const JOURNAL: &str = "journal.json";
 const APPLIED: &str = "applied.json";
+/// The schema of what is underway.
+const REINIT_SCHEMA: &str = "hairpin-mesh.reinit/v1";
+const REINIT: &str = "reinit.json";
 const DROPPED: &str = "dropped.json";
 const DROPPED_SCHEMA: &str = "hairpin-mesh.dropped/v1";
 const LOCK: &str = "lock";
@@ -163,6 +169,60 @@ struct JournalDocument<'a> {
 struct DroppedDocument<'a> {
     schema: &'static str,
     ports: &'a BTreeMap<NetdevName, u64>,
+}
+
+#[derive(Serialize)]
+struct ReinitDocument<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    underway: &'a Underway,
+}
+
+/// Most objects of the mesh that go with one port: rules, routes and the like of a plan are far fewer.
+const MOST_OBJECTS: usize = 4096;
+
+fn underway(name: &str, bytes: &[u8]) -> Result<Underway, DocumentError> {
+    let value = parse(name, bytes)?;
+    let root = At::root(name, &value);
+    root.need("schema")?.exactly(REINIT_SCHEMA)?;
+    let text = |at: At| at.text().map(str::to_owned);
+    Ok(Underway {
+        netdev: root.need("netdev")?.name()?,
+        rdma: root.need("rdma")?.name()?,
+        pci: root.need("pci")?.name()?,
+        reload_count: root.need("reload_count")?.integer(0, u32::MAX.into())?,
+        index: root.need("index")?.integer(0, u32::MAX.into())?,
+        up: root.need("up")?.bool()?,
+        mtu: given(&root, "mtu", |at| at.integer(0, u32::MAX.into()))?,
+        addresses: root
+            .need("addresses")?
+            .items(MOST_OBJECTS)?
+            .map(|at| at.name())
+            .collect::<Result<_, _>>()?,
+        active: root.need("active")?.bool()?,
+        gid: given(&root, "gid", |at| at.name())?,
+        offload: given(&root, "offload", |at| at.bool())?,
+        steering: given(&root, "steering", |at| at.name())?,
+        objects: root
+            .need("objects")?
+            .items(MOST_OBJECTS)?
+            .map(text)
+            .collect::<Result<_, _>>()?,
+    })
+}
+
+/// The value of a key, or nothing when it is `null`.
+fn given<T>(
+    root: &At,
+    key: &str,
+    read: impl FnOnce(&At) -> Result<T, DocumentError>,
+) -> Result<Option<T>, DocumentError> {
+    let at = root.need(key)?;
+    if at.is_null() {
+        Ok(None)
+    } else {
+        read(&at).map(Some)
+    }
 }
 
 impl State {
@@ -340,6 +400,49 @@ impl State {
     /// Removes that record.
     pub fn forget_clsact(&self, port: &NetdevName) -> Result<(), Error> {
         self.remove(&format!("{CLSACT}{port}"))
+    }
+
+    /// Writes down what is underway on a port whose driver is about to be re-initialised; `None`: that
+    /// nothing is any more.
+    pub fn note_underway(&self, underway: Option<&Underway>) -> Result<(), Error> {
+        match underway {
+            Some(underway) => {
+                let document = ReinitDocument {
+                    schema: REINIT_SCHEMA,
+                    underway,
+                };
+                self.write(REINIT, pretty(&document).as_bytes())
+            }
+            None => self.remove(REINIT),
+        }
+    }
+
+    /// What a run that re-initialised a driver left unfinished.
+    pub fn underway(&self) -> Result<Option<Underway>, Error> {
+        let Some(bytes) = self.read(REINIT)? else {
+            return Ok(None);
+        };
+        let name = self.path.join(REINIT).display().to_string();
+        Ok(Some(underway(&name, &bytes)?))
+    }
+
+    /// Where what is underway is written down.
+    pub fn underway_path(&self) -> PathBuf {
+        self.path.join(REINIT)
+    }
+
+    /// Records which value of a parameter of the hairpin queues is set; `None` removes the record.
+    pub fn record_hairpin(
+        &self,
+        parameter: HairpinParameter,
+        pci: PciAddress,
+        hairpin: Option<&HairpinRecord>,
+    ) -> Result<(), Error> {
+        let name = record::file_name(parameter, pci);
+        match hairpin {
+            Some(hairpin) => self.write(&name, record::document(parameter, hairpin).as_bytes()),
+            None => self.remove(&name),
+        }
     }
 
     /// Writes the journal.
@@ -546,6 +649,54 @@ mod tests {
         assert!(matches!(state.applied(), Err(Error::Document(_))));
         state.remove_applied().unwrap();
         assert_eq!(state.applied().unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_underway_reads_back_and_a_damaged_note_is_an_error() {
+        let (folder, state) = own_state();
+        assert_eq!(state.underway().unwrap(), None);
+        let mut underway = Underway {
+            netdev: port(),
+            rdma: "rocep1s0f0".parse().unwrap(),
+            pci: "0000:01:00.0".parse().unwrap(),
+            reload_count: 3,
+            index: 12,
+            up: true,
+            mtu: Some(9000),
+            addresses: vec!["10.10.0.10/24".parse().unwrap()],
+            active: true,
+            gid: Some(crate::names::Gid::ipv4_mapped([10, 10, 0, 10].into())),
+            offload: Some(true),
+            steering: Some("hmfs".into()),
+            objects: vec!["enp1s0f0np0 rule 49152".into()],
+        };
+        state.note_underway(Some(&underway)).unwrap();
+        assert_eq!(state.underway().unwrap().as_ref(), Some(&underway));
+        (underway.gid, underway.mtu, underway.steering) = (None, None, None);
+        underway.offload = None;
+        state.note_underway(Some(&underway)).unwrap();
+        assert_eq!(state.underway().unwrap(), Some(underway));
+        std::fs::write(folder.path().join("state/reinit.json"), "{}").unwrap();
+        assert!(matches!(state.underway(), Err(Error::Document(_))));
+        state.note_underway(None).unwrap();
+        assert_eq!(state.underway().unwrap(), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_change_to_a_note_makes_its_reader_panic(at: proptest::sample::Index, byte: u8, cut: bool) {
+            let mut note = br#"{"schema": "hairpin-mesh.reinit/v1", "netdev": "enp1s0f0np0", "rdma": "rocep1s0f0",
+                "pci": "0000:01:00.0", "reload_count": 3, "index": 12, "up": true, "mtu": 9000,
+                "addresses": ["10.10.0.10/24"], "active": true, "gid": null, "offload": true,
+                "steering": "hmfs", "objects": ["enp1s0f0np0 clsact"]}"#.to_vec();
+            proptest::prop_assert!(underway("note", &note).is_ok());
+            let at = at.index(note.len());
+            note[at] = byte;
+            if cut {
+                note.truncate(at);
+            }
+            let _ = underway("note", &note);
+        }
     }
 
     #[test]

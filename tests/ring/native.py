@@ -9,6 +9,10 @@
   native.py marker               the marker at rest, killed, refused, and when its device is initialised anew
   native.py probe                verdicts of all paths, and of each misbehaviour of the NIC
   native.py demo                 the whole job for a reader: plan, up, verify, RDMA, down
+  native.py queue                hairpin-queue and up --set-hairpin-queue: what is loaded, what comes back, what is
+                                 kept, who is in the way
+  native.py queue-killed [--every N]  hairpin-queue killed at each Nth system call that sends, renames or removes:
+                                 the next run finishes it
   native.py killed [--every N]   killed at each Nth system call that sends, writes or renames: the next `up`
                                  converges, the next `down` leaves what was before
 """
@@ -574,6 +578,176 @@ def probe():
     at_once(down, NODES)
     same(before, at_once(state, NODES), "probes")
     ok("nothing is left behind")
+# ---- queue ---------------------------------------------------------------------------------------------
+
+
+def loaded(node, dev):
+    """The hairpin queue size that the imitated NIC works with, which a real one tells nobody."""
+    return int(on(node, f"cat /sys/class/net/{dev}/fakehw/loaded_queue_size"))
+
+
+def does(report):
+    return [change["do"] for change in report["changes"]]
+
+
+def main_pids(node, markers):
+    return {marker: on(node, f"systemctl show -P MainPID dsv41-mesh-marker@{marker}").strip() for marker in markers}
+
+
+def pingpong(node, device, gid_index):
+    """A process with an open queue pair, which waits for somebody; its number."""
+    on(node, f"setsid ibv_rc_pingpong -d {device} -g {gid_index} -p 20556 >/dev/null 2>&1 </dev/null & disown")
+    on(node, "for i in $(seq 300); do rdma resource show qp | grep -q ibv_rc_pingpong && exit 0; sleep 0.1; done; exit 1")
+    return on(node, "pidof ibv_rc_pingpong").strip()
+
+
+def queue():
+    ring = installed()
+    at_once(up, NODES)
+    n = Node(ring, ring.diagonals[0]["via"])
+    wanted = ring.plan["hairpin_queue_wanted"]
+    check(wanted == 8192, f"the plan wants {wanted}")
+    ports = [p for p in ring.plan["ports"] if p["host"] == n.name]
+    devs = [p["netdev"] for p in ports]
+    size = lambda node=n.name, over=devs: [loaded(node, dev) for dev in over]
+    loads = lambda words, codes=(0,): told(n.name, f"hairpin-queue {words}", codes)[0]
+
+    shown = loads("")
+    check([f["netdev"] for f in shown["functions"]] == devs and shown["verdict"] == "shown", f"shown: {shown}")
+    for f in shown["functions"]:
+        # Nobody recorded what an earlier test loaded here.
+        state_wanted = "unknown" if f["reload_count"] else "applied"
+        found = f["hairpin_queue_size"], f["hairpin_queue_state"], f["planned"]
+        check(found == (1024, state_wanted, True), f"{n.name} {f['netdev']}: {found}, {state_wanted} wanted")
+    ok("hairpin-queue shows 1024 on the four functions of the plan")
+
+    ring.write(0)
+    before = state(n.name)
+    dry = loads("8192 --dry-run")
+    check(does(dry).count("reinitialise") == 4 and dry["verdict"] == "work-to-do", f"--dry-run: {does(dry)}")
+    check(loads("8192 --check", (1,))["verdict"] == "work-to-do", "--check")
+    for bad in ("5000", "512", "16384", "x"):
+        on(n.name, f"{PROGRAM} hairpin-queue {bad}", fails=True)
+    same_on(n.name, before, state(n.name), "--dry-run, --check and sizes that there are none of")
+    ok("--dry-run and --check say what would be done, and sizes that are none are refused: nothing changes")
+
+    # Refused: the default route, open queue pairs, what is no port of the plan.
+    peer = next(p for p in ring.plan["ports"] if (p["peer_host"], p["peer_netdev"]) == (n.name, devs[0]))
+    n.on(f"ip route add default via {peer['ipv4'].split('/')[0]} dev {devs[0]} metric 9999")
+    report = loads("8192", (1,))
+    check(codes_of(report["findings"]) == ["default-route"] and not report["changes"], f"default route: {report}")
+    n.on(f"ip route del default dev {devs[0]} metric 9999")
+    device = ports[0]["rdma"]
+    pid = pingpong(n.name, device, ring.plan["gid_index"])
+    report = loads("8192", (1,))
+    text = json.dumps(report["findings"])
+    check(codes_of(report["findings"]) == ["queue-pairs-open"] and pid in text and "ibv_rc_pingpong" in text, f"open queue pair: {text}")
+    check(report["verdict"] == "refused" and not report["changes"], f"open queue pair: {report}")
+    n.on(f"kill {pid} && while pidof -q ibv_rc_pingpong; do sleep 0.1; done")
+    n.on("mv /etc/dsv41-mesh/plan.json /etc/dsv41-mesh/plan.away")
+    applied = n.on("cat /run/dsv41-mesh/applied.json")
+    n.on("rm /run/dsv41-mesh/applied.json")
+    report = loads(f"8192 --device {device}", (1,))
+    check(codes_of(report["findings"]) == ["not-in-plan"], f"without a plan: {report['findings']}")
+    n.on("cat >/run/dsv41-mesh/applied.json && mv /etc/dsv41-mesh/plan.away /etc/dsv41-mesh/plan.json", input=applied.encode())
+    same_on(n.name, before, state(n.name), "what was refused")
+    ok("refused: the default route, an open queue pair with its process and command, a function outside the plan")
+
+    # One function, of the domain that this node does not forward on.
+    forwards = {rule["dev"] for rule in n.rules} | {rule["redirect"] for rule in n.rules}
+    alone = next(p for p in ports if p["netdev"] not in forwards)
+    rules, pids = ring.read_rules(n.name), main_pids(n.name, n.markers)
+    check(all(mesh.in_hardware(rule) > 0 for rule in rules.values()), "the rules have counted nothing")
+    report = loads(f"8192 --device {alone['rdma']}")
+    check(report["verdict"] == "applied" and does(report)[:3] == ["set-parameter", "reinitialise", "keep-offload"], f"one function: {report}")
+    check(size() == [8192 if dev == alone["netdev"] else 1024 for dev in devs], f"loaded: {size()}")
+    counted = lambda found: {place: mesh.in_hardware(rule) for place, rule in found.items()}
+    check(counted(ring.read_rules(n.name)) == counted(rules), "rules of other functions began to count anew")
+    moved = [m for m, now in main_pids(n.name, n.markers).items() if now != pids[m]]
+    check(moved == [m for m in n.markers if m == alone["rdma"]], f"markers that were restarted: {moved}")
+    check(verify(n.name) == 0, f"{n.name}: not as planned")
+    ok("one function: its size is loaded, its marker and routes are back, and what others have is not touched")
+
+    pids = main_pids(n.name, n.markers)
+    report = loads("8192")
+    check(does(report).count("reinitialise") == 3 and alone["netdev"] not in json.dumps(report["changes"]), f"the others: {does(report)}")
+    check(size() == [8192] * 4, f"loaded: {size()}")
+    check([f["hairpin_queue_state"] for f in report["functions"]] == ["applied"] * 4, f"{report['functions']}")
+    moved = [m for m, now in main_pids(n.name, n.markers).items() if now != pids[m]]
+    check(moved == [m for m in n.markers if m != alone["rdma"]], f"markers that were restarted: {moved}")
+    check(verify(n.name) == 0, f"{n.name}: not as planned")
+    quiet = at_once(forwarded, NODES)
+    ring.write(0)
+    check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
+    ok("the other three: loaded, rules and markers back in force, and RDMA over the diagonal")
+
+    before = state(n.name)
+    report = loads("8192")
+    check(report["verdict"] == "in-sync" and not report["changes"], f"again: {report}")
+    check(up(n.name, "--set-hairpin-queue")["verdict"] == "in-sync", "up --set-hairpin-queue after it")
+    same_on(n.name, before, state(n.name), "the same size again")
+    facts = mesh.inventory(scratch())[n.name]
+    check(all(facts[dev]["hairpin_queue_state"] == "applied" for dev in devs), "inventory does not say that it is applied")
+    ok("the same size again: nothing is touched; inventory says applied")
+
+    # `up` on another node: what waits for queue pairs, and all at once.
+    other = next(node for node in NODES if node != n.name)
+    theirs = [p["netdev"] for p in ring.plan["ports"] if p["host"] == other]
+    route = next(r for r in ring.plan["routes"] if r["host"] == other)
+    on(other, f"ip route del {route['destination']}/32 proto 141")
+    pid = pingpong(other, next(p["rdma"] for p in ring.plan["ports"] if p["host"] == other), ring.plan["gid_index"])
+    report = up(other, "--set-hairpin-queue", (1,))
+    check(report["verdict"] == "partly-applied" and does(report) == ["add-route"], f"beside a queue pair: {report}")
+    check([c["do"] for c in report["not_done"]].count("reinitialise") == 4 and pid in json.dumps(report["findings"]), f"{report}")
+    check(size(other, theirs) == [1024] * 4, f"loaded beside a queue pair: {size(other, theirs)}")
+    on(other, f"kill {pid} && while pidof -q ibv_rc_pingpong; do sleep 0.1; done")
+    check(up(other)["verdict"] == "in-sync" and size(other, theirs) == [1024] * 4, "up re-initialises by itself")
+    down(other)
+    dry = up(other, "--set-hairpin-queue --dry-run")
+    report = up(other, "--set-hairpin-queue --wait 60")
+    check(does(report) == does(dry) and does(report).count("reinitialise") == 4, f"--dry-run: {does(dry)}\nup: {does(report)}")
+    check(size(other, theirs) == [8192] * 4 and verify(other) == 0, f"{other}: {size(other, theirs)}")
+    check(up(other, "--set-hairpin-queue")["verdict"] == "in-sync", "up --set-hairpin-queue again")
+    ring.write(0)
+    ok("up --set-hairpin-queue: all of the rest beside open queue pairs, never the queue; without them queue and mesh at once")
+
+    # As it was.
+    at_once(lambda node: told(node, "hairpin-queue 1024"), [n.name, other])
+    at_once(down, NODES)
+    at_once(lambda node: on(node, "rm -rf /run/dsv41-mesh"), NODES)
+
+
+def queue_killed(every):
+    ring = installed()
+    at_once(up, NODES)
+    n = Node(ring, ring.diagonals[0]["via"])
+    # A function with rules, and one that rules of others lead to.
+    port = ring.ports[n.name, n.rules[0]["redirect"]]
+    dev, verb = port["netdev"], f"hairpin-queue {{}} --device {port['rdma']}"
+    runs, sizes = 0, [4096, 8192]
+    for call in ("sendto", "renameat", "unlinkat"):
+        for nth in range(1, 400, every):
+            sizes.reverse()
+            size = sizes[0]
+            words = f"strace -f -o /dev/null -e trace={call} -e inject={call}:signal=KILL:when={nth} {PROGRAM} {verb.format(size)}"
+            done = subprocess.run(["ssh", n.name, words], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+            # The next run is sometimes `up`, which finishes what was begun and begins nothing.
+            if runs % 2:
+                up(n.name, "--wait 60")
+                check(verify(n.name) == 0, f"killed at {call} {nth}, and up: not as planned")
+            told(n.name, verb.format(size))
+            check(loaded(n.name, dev) == size, f"killed at {call} {nth}: {loaded(n.name, dev)} loaded, {size} wanted")
+            check(verify(n.name) == 0, f"killed at {call} {nth}: not as planned")
+            check("reinit.json" not in on(n.name, "ls /run/dsv41-mesh"), f"killed at {call} {nth}: still underway")
+            if done.returncode == 0:
+                break
+            runs += 1
+    check(runs > 2, f"killed {runs} times")
+    ring.write(0)
+    ok(f"killed {runs} times in a re-initialisation: the next run finishes it")
+    told(n.name, verb.format(1024))
+    at_once(down, NODES)
+    at_once(lambda node: on(node, "rm -rf /run/dsv41-mesh"), NODES)
 
 
 # ---- killed --------------------------------------------------------------------------------------------
@@ -618,8 +792,19 @@ def main():
     verbs.add_parser("probe")
     verbs.add_parser("demo")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
+    verbs.add_parser("queue")
+    verbs.add_parser("queue-killed").add_argument("--every", type=int, default=5)
     options = parser.parse_args()
-    tests = {"works": lambda: works(options.reruns), "faults": faults, "marker": marker, "probe": probe, "demo": demo, "killed": lambda: killed(options.every)}
+    tests = {
+        "works": lambda: works(options.reruns),
+        "faults": faults,
+        "marker": marker,
+        "probe": probe,
+        "demo": demo,
+        "killed": lambda: killed(options.every),
+        "queue": queue,
+        "queue-killed": lambda: queue_killed(options.every),
+    }
     return judged(tests[options.verb])
 
 

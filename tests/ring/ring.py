@@ -805,6 +805,8 @@ def test(options):
                         native("marker"),
                     ]
                 )
+                # Each kill costs two re-initialisations.
+                rings.append([native("queue"), native("queue-killed", "--every", str(max(5, options.kill_every)))])
             for tests in rings:
                 with ring_for(options) as ring:
                     for test in tests:
