@@ -21,7 +21,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
+    pub(crate) fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
         FileError {
             path: path.to_owned(),
             what: what.to_string(),

@@ -17,6 +17,7 @@
 //! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
 //! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
 //! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
+//! | [`install`] | the program, its units and its plan on a host: all put in place, or none | files |
 //! | `remote` | the program on other hosts over SSH | child processes |
 //! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
@@ -28,6 +29,7 @@ pub mod facts;
 pub mod files;
 pub mod finding;
 pub mod folder;
+pub mod install;
 pub mod json;
 pub mod kernel;
 pub mod mesh;
