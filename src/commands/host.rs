@@ -1,5 +1,6 @@
 //! What the verbs on a node share.
 
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -15,6 +16,8 @@ use crate::mesh::present::Open;
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
 use crate::node::state::Applied;
+use crate::plan::mesh::{ENGINE_OFF, WANTED_HAIRPIN_QUEUE};
+use crate::plan::{OppositePaths, Plan};
 
 /// The plan and the host of it that this is.
 pub(super) struct Here {
@@ -166,4 +169,46 @@ impl ChangeReport {
             remark: remark.map(str::to_owned),
         }
     }
+}
+
+/// What has to be so before a mesh goes: the engine's environment, told before anything is done.
+pub(super) fn engine_first(plan: &Plan) -> String {
+    format!(
+        "first, on every node, the engine's environment: {ENGINE_OFF} in place of {}",
+        plan.env.to_string().trim_end()
+    )
+}
+
+/// Asks on the terminal whether to go on; `false` where there is none.
+pub(super) fn agreed() -> bool {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return false;
+    }
+    let mut stderr = std::io::stderr().lock();
+    let _ = write!(stderr, "go on all the same? [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// The command that makes the plan again, while the hairpin queues hold more than it was made for: its
+/// size cap follows from them. `folder` is where the plan is, when it is in a plan folder.
+pub(super) fn plan_again(plan: &Plan, folder: Option<&Path>, applied: u32) -> Option<String> {
+    if applied <= plan.hairpin_queue_size {
+        return None;
+    }
+    let folder = folder.map_or_else(|| "ring-mesh".to_owned(), |path| path.display().to_string());
+    let mut line = format!("hairpin-mesh plan --out {folder}");
+    if plan.opposite_paths == OppositePaths::Four {
+        line += " --opposite-paths 4";
+    }
+    match plan.hairpin_queue_wanted {
+        None => line += " --hairpin-queue keep",
+        Some(WANTED_HAIRPIN_QUEUE) => {}
+        Some(size) => line += &format!(" --hairpin-queue {size}"),
+    }
+    for host in &plan.hosts {
+        line += &format!(" {host}");
+    }
+    Some(line)
 }

@@ -6,12 +6,18 @@
 //! | `plan.rs` | `plan` |
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
+//! | `install.rs`, `uninstall.rs`, `deploy.rs` | `install`, `uninstall`, `deploy` |
+//! | `completions.rs` | `completions` |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
+mod completions;
+mod deploy;
 mod down;
 mod host;
+mod install;
 mod inventory;
 mod plan;
+mod uninstall;
 mod up;
 mod verify;
 
@@ -66,6 +72,10 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Install(args) => install::run(args),
+        Verb::Uninstall(args) => uninstall::run(args),
+        Verb::Deploy(args) => deploy::run(args),
+        Verb::Completions(args) => completions::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

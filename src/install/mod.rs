@@ -80,7 +80,8 @@ pub fn nothing() -> Vec<Item> {
         points: Some(PROGRAM),
         ..Item::new(LINK, Content::Nothing)
     });
-    items.extend([HOST_FILE, INSTALLED_PLAN, PROGRAM].map(|path| Item::new(path, Content::Nothing)));
+    items
+        .extend([HOST_FILE, INSTALLED_PLAN, PROGRAM].map(|path| Item::new(path, Content::Nothing)));
     items
 }
 

@@ -201,8 +201,7 @@ impl Root {
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                let what =
-                    "another run installs or uninstalls here; try again when it has ended";
+                let what = "another run installs or uninstalls here; try again when it has ended";
                 return Err(FileError::new(path, what));
             }
             Err(e) => return Err(failed(e)),
@@ -260,11 +259,10 @@ impl Root {
         let (folders, name) = relative.rsplit_once('/').unwrap_or(("", relative));
         let group = path.starts_with("/usr/local/");
         let mut so_far = PathBuf::from("/");
-        let failed =
-            |so_far: &Path, e: Errno| FileError::new(so_far, io::Error::from(e));
+        let failed = |so_far: &Path, e: Errno| FileError::new(so_far, io::Error::from(e));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut at = openat(&self.folder, ".", flags, Mode::empty())
-            .map_err(|e| failed(&self.path, e))?;
+        let mut at =
+            openat(&self.folder, ".", flags, Mode::empty()).map_err(|e| failed(&self.path, e))?;
         for part in folders.split('/').filter(|part| !part.is_empty()) {
             so_far.push(part);
             let mut next = openat(&at, part, flags, Mode::empty());
@@ -283,7 +281,8 @@ impl Root {
                 Err(Errno::NOENT) => return Ok(None),
                 // What a link gives where a folder is wanted.
                 Err(Errno::NOTDIR | Errno::LOOP) => {
-                    let what = "is no folder of its own, which is wanted here (links are not followed)";
+                    let what =
+                        "is no folder of its own, which is wanted here (links are not followed)";
                     return Err(FileError::new(&so_far, what));
                 }
                 Err(e) => return Err(failed(&so_far, e)),
@@ -330,7 +329,8 @@ impl Root {
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let link = || -> Result<String, FileError> {
-            let target = readlinkat(&parent.folder, name, Vec::new()).map_err(|e| failed(e.into()))?;
+            let target =
+                readlinkat(&parent.folder, name, Vec::new()).map_err(|e| failed(e.into()))?;
             Ok(target.to_string_lossy().into_owned())
         };
         if let Some(points) = item.points {
@@ -360,7 +360,10 @@ impl Root {
             _ => return Ok(Look::Strange("is no regular file, one wanted".into())),
         }
         let present = read_file(&parent.folder, name).map_err(failed)?;
-        if let Some(mark) = item.begins.filter(|mark| !present.starts_with(mark.as_bytes())) {
+        if let Some(mark) = item
+            .begins
+            .filter(|mark| !present.starts_with(mark.as_bytes()))
+        {
             return Ok(Look::Foreign(format!(
                 "is not of this program (it does not begin with {mark:?})"
             )));
@@ -423,7 +426,10 @@ impl Root {
         if !in_the_way.is_empty() {
             return Err(Refusal::InTheWay(in_the_way));
         }
-        let did = changing.iter().map(|did| did.unwrap_or(Did::Kept)).collect();
+        let did = changing
+            .iter()
+            .map(|did| did.unwrap_or(Did::Kept))
+            .collect();
         let mut made = Vec::new();
         let mut changes = Vec::new();
         let wanted = items.iter().zip(changing);
@@ -575,7 +581,11 @@ impl Root {
         let mut differs = Vec::new();
         for change in changes.iter().rev() {
             if let Err(e) = self.put_one_back(change) {
-                differs.push(change.error(format!("could not be put back: {e}")).to_string());
+                differs.push(
+                    change
+                        .error(format!("could not be put back: {e}"))
+                        .to_string(),
+                );
             }
         }
         for path in made.iter().rev() {
@@ -801,7 +811,10 @@ mod tests {
         assert_eq!(done(apply(&root, &wanted("1"))), [Did::Kept; 4]);
         assert_eq!(tree(dir.path()), first);
         let did = done(apply(&root, &wanted("2")));
-        assert_eq!(did, [Did::Replaced, Did::Replaced, Did::Kept, Did::Replaced]);
+        assert_eq!(
+            did,
+            [Did::Replaced, Did::Replaced, Did::Kept, Did::Replaced]
+        );
         assert_eq!(tree(dir.path())["/etc/mesh/plan"], "644 1 plan 2");
         // Another mode is another file.
         let program = dir.path().join("opt/mesh/mesh");
@@ -810,7 +823,9 @@ mod tests {
         assert_eq!(done(apply(&root, &gone())), [Did::Removed; 4]);
         assert_eq!(done(apply(&root, &gone())), [Did::Kept; 4]);
         std::fs::write(dir.path().join("etc/mesh/notes"), "mine").unwrap();
-        let kept = root.remove_empty(&["/opt/mesh", "/etc/mesh", "/no/where"]).unwrap();
+        let kept = root
+            .remove_empty(&["/opt/mesh", "/etc/mesh", "/no/where"])
+            .unwrap();
         assert_eq!(kept, ["/etc/mesh"]);
         assert!(!dir.path().join("opt/mesh").exists());
     }
@@ -838,7 +853,12 @@ mod tests {
                         assert!(left[0].contains("hairpin-mesh-old"), "{left:?}");
                         root.fault.set(Fault::default());
                         let now = tree(dir.path());
-                        assert_eq!(now.keys().filter(|p| p.contains("hairpin-mesh-old")).count(), 1);
+                        assert_eq!(
+                            now.keys()
+                                .filter(|p| p.contains("hairpin-mesh-old"))
+                                .count(),
+                            1
+                        );
                     }
                     Outcome::Done { .. } => break,
                     other => panic!("{start}, step {steps}: {other:?}"),
@@ -865,7 +885,10 @@ mod tests {
                 match apply(&root, &wanted) {
                     Outcome::NotRestored { differs, .. } => {
                         not_restored += 1;
-                        assert!(differs.iter().all(|line| line.starts_with('/')), "{differs:?}");
+                        assert!(
+                            differs.iter().all(|line| line.starts_with('/')),
+                            "{differs:?}"
+                        );
                     }
                     Outcome::Restored { .. } => assert_eq!(tree(dir.path()), was),
                     Outcome::Done { .. } => break,
@@ -905,7 +928,10 @@ mod tests {
         assert_eq!(said, ["plan 2", "plan 1"]);
         assert_eq!(tree(dir.path()), was);
         let outcome = root.apply(&wanted("2"), false, &mut || Err("never".into()));
-        assert!(matches!(outcome, Ok(Outcome::NotRestored { .. })), "{outcome:?}");
+        assert!(
+            matches!(outcome, Ok(Outcome::NotRestored { .. })),
+            "{outcome:?}"
+        );
     }
 
     #[test]
@@ -920,11 +946,16 @@ mod tests {
         std::fs::create_dir(dir.path().join("opt/mesh/mesh")).unwrap();
         let was = tree(dir.path());
         let refused = |items: &[Item], foreign| match root.apply(items, foreign, &mut || Ok(())) {
-            Err(Refusal::InTheWay(what)) => what.iter().map(FileError::to_string).collect::<Vec<_>>(),
+            Err(Refusal::InTheWay(what)) => {
+                what.iter().map(FileError::to_string).collect::<Vec<_>>()
+            }
             other => panic!("{other:?}"),
         };
         let lines = refused(&wanted("1"), false);
-        for (line, word) in lines.iter().zip(["shadow", "does not begin", "no link", "no regular"]) {
+        for (line, word) in lines
+            .iter()
+            .zip(["shadow", "does not begin", "no link", "no regular"])
+        {
             assert!(line.contains(word), "{lines:?}");
         }
         assert_eq!(lines.len(), 4);

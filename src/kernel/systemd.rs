@@ -316,10 +316,7 @@ impl Systemd {
     /// The exit status of a service's main process, once it has ended.
     pub fn exit_status(&mut self, unit: &str) -> Result<u32, Error> {
         let path = object(unit);
-        let answers = self.ask(
-            &[property(&path, &EXIT_STATUS)],
-            Instant::now() + PATIENCE,
-        )?;
+        let answers = self.ask(&[property(&path, &EXIT_STATUS)], Instant::now() + PATIENCE)?;
         let mut value = answers
             .first()
             .ok_or(Error::Malformed("no answer"))?
@@ -463,8 +460,7 @@ const STARTED: [Argument; 2] = [
     Argument::Text(SERVICE),
     Argument::Text("ExecMainStartTimestampMonotonic"),
 ];
-const EXIT_STATUS: [Argument; 2] =
-    [Argument::Text(SERVICE), Argument::Text("ExecMainStatus")];
+const EXIT_STATUS: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("ExecMainStatus")];
 const RESULT: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("Result")];
 
 fn property<'a>(path: &'a str, arguments: &'a [Argument<'a>]) -> Call<'a> {

@@ -471,13 +471,19 @@ impl Sources {
     /// The queue pairs of others on the RDMA devices of the plan: not the kernel's own that every port
     /// has (`SMI`, `GSI`), and not this program's.
     pub fn open_queue_pairs(&mut self, subject: &Subject) -> Fact<Vec<Open>> {
+        let wanted: Vec<RdmaName> = subject.ports.iter().map(|port| port.rdma.clone()).collect();
+        self.open_queue_pairs_on(&wanted)
+    }
+
+    /// The same, on these RDMA devices.
+    pub fn open_queue_pairs_on(&mut self, wanted: &[RdmaName]) -> Fact<Vec<Open>> {
         let devices = match ask(&mut self.nldev, "RDMA devices", Nldev::devices) {
             Fact::Known(devices) => devices,
             Fact::NotObserved(why) => return Fact::NotObserved(why),
         };
         let mut all = Vec::new();
-        for port in &subject.ports {
-            let Some(device) = devices.iter().find(|device| device.name == port.rdma) else {
+        for name in wanted {
+            let Some(device) = devices.iter().find(|device| device.name == *name) else {
                 continue;
             };
             let found = ask(&mut self.nldev, "queue pairs", |nldev| {
@@ -489,7 +495,7 @@ impl Sources {
             };
             if !queue_pairs.is_empty() {
                 all.push(Open {
-                    device: port.rdma.clone(),
+                    device: name.clone(),
                     queue_pairs,
                 });
             }
