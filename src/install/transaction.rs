@@ -140,6 +140,8 @@ pub struct Root {
     path: PathBuf,
     folder: OwnedFd,
     owner: u32,
+    /// Held while it lives.
+    _lock: OwnedFd,
     /// The step of a test that fails.
     #[cfg(test)]
     fault: std::cell::Cell<Fault>,
@@ -198,7 +200,13 @@ impl Root {
         let failed = |e: Errno| FileError::new(path, io::Error::from(e));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        // /etc, which every host has of its own, also one that shares `/` with another.
+        let lock = match openat(&folder, "etc", flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::NOENT) => rustix::io::fcntl_dupfd_cloexec(&folder, 0),
+            other => other,
+        };
+        let lock = lock.map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let what = "another run installs or uninstalls here; try again when it has ended";
@@ -210,6 +218,7 @@ impl Root {
             path: path.to_owned(),
             folder,
             owner,
+            _lock: lock,
             #[cfg(test)]
             fault: Default::default(),
         };
