@@ -7,6 +7,8 @@ fn main() {
         println!("cargo::rerun-if-changed=native");
         cc::Build::new()
             .file("native/verbs.c")
+            .file("native/mlx5.c")
+            .file("native/memory.c")
             .std("gnu11")
             .warnings(true)
             .extra_warnings(true)

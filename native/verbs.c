@@ -1,37 +1,13 @@
 /* See verbs.h. */
 #include "verbs.h"
+#include "internal.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <infiniband/verbs.h>
-
-/* A macro in the headers that wants the library linked; the symbol behind it is looked up below. */
-#undef ibv_query_port
-
-/* The functions of libibverbs.so.1 that are used: return type, name, arguments. */
-#define FUNCTIONS(F)                                                                     \
-	F(struct ibv_device **, ibv_get_device_list, (int *))                            \
-	F(void, ibv_free_device_list, (struct ibv_device **))                            \
-	F(const char *, ibv_get_device_name, (struct ibv_device *))                      \
-	F(struct ibv_context *, ibv_open_device, (struct ibv_device *))                  \
-	F(int, ibv_close_device, (struct ibv_context *))                                 \
-	F(int, ibv_query_port, (struct ibv_context *, uint8_t, struct ibv_port_attr *))
-
-struct hm_verbs {
-	void *library;
-#define POINTER(result, name, arguments) result(*name) arguments;
-	FUNCTIONS(POINTER)
-#undef POINTER
-};
-
-struct hm_device {
-	const struct hm_verbs *verbs;
-	struct ibv_context *context;
-};
 
 int hm_verbs_load(struct hm_verbs **out, char *why, size_t why_size)
 {
@@ -56,7 +32,7 @@ int hm_verbs_load(struct hm_verbs **out, char *why, size_t why_size)
 	*(void **)&verbs->name = dlsym(verbs->library, missing = #name); \
 	if (!verbs->name)                                              \
 		goto incomplete;
-	FUNCTIONS(LOOK_UP)
+	VERBS_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
 	*out = verbs;
 	return 0;
@@ -148,5 +124,28 @@ int hm_device_query_port(const struct hm_device *device, uint8_t port, struct hm
 	out->active_mtu = mtu_bytes((int)answer.attr.active_mtu);
 	out->max_mtu = mtu_bytes((int)answer.attr.max_mtu);
 	out->state = (uint8_t)answer.attr.state;
+	return 0;
+}
+
+int hm_device_events(const struct hm_device *device)
+{
+	int fd = device->context->async_fd;
+	int flags = fcntl(fd, F_GETFL);
+
+	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+		return -1;
+	return fd;
+}
+
+int hm_device_next_event(const struct hm_device *device, uint32_t *type)
+{
+	struct ibv_async_event event;
+
+	errno = 0;
+	if (device->verbs->ibv_get_async_event(device->context, &event))
+		return errno ? errno : EIO;
+	*type = (uint32_t)event.event_type;
+	/* Nothing of a queue pair or the like is kept here that an acknowledgement could wait for. */
+	device->verbs->ibv_ack_async_event(&event);
 	return 0;
 }

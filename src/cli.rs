@@ -1,10 +1,12 @@
 //! What can be typed. What is meant by it is in `commands`.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::names::{HostName, RdmaName};
+use crate::names::{EtherType, HostName, RdmaName};
+use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
 use crate::plan::{OppositePaths, is_queue_size};
 
 /// RDMA fabric verifier and hairpin mesh installer for switchless rings of DGX Sparks.
@@ -43,6 +45,12 @@ pub enum Verb {
     Deploy(DeployArgs),
     /// Print what completes the command line in a shell.
     Completions(CompletionsArgs),
+    /// Tag what one RDMA device sends from one UDP source port with another EtherType, until told to stop.
+    ///
+    /// The rule is in the NIC for as long as this runs. Exit code 0 when SIGTERM or SIGINT ended it, 1
+    /// when the rule can no longer be there, 2 when it could not be made, 75 when the device did not
+    /// come in time.
+    Marker(MarkerArgs),
 }
 
 /// Which plan, and which host of it this is.
@@ -90,6 +98,35 @@ pub struct DownArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `marker`
+#[derive(Debug, Args)]
+pub struct MarkerArgs {
+    /// The RDMA device, of mlx5.
+    #[arg(long, value_name = "RDMA_DEVICE")]
+    pub device: RdmaName,
+    /// UDP source port of the packets that are tagged.
+    #[arg(long, value_name = "PORT", default_value_t = MARKED_UDP_SOURCE_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    pub source_port: u16,
+    /// EtherType that they leave with (0x0600 to 0xffff).
+    #[arg(long, value_name = "ETHERTYPE", default_value_t = EtherType(MARKED_ETHERTYPE), value_parser = replacement_ethertype)]
+    pub replacement_ethertype: EtherType,
+    /// Tag packets to this address alone. Experimental: no NIC was tried.
+    #[arg(long, value_name = "ADDR")]
+    pub match_destination: Option<Ipv4Addr>,
+    /// Wait up to this long for the device.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
+    /// Accepted, and always so: the rule is made.
+    #[arg(long)]
+    pub attach: bool,
+    /// Accepted, and always so: the rule is held until a signal comes.
+    #[arg(long)]
+    pub managed: bool,
+    /// Accepted: what is printed is one JSON object with and without it.
     #[arg(long)]
     pub json: bool,
 }
@@ -258,6 +295,21 @@ fn opposite_paths(text: &str) -> Result<OppositePaths, String> {
         "4" => Ok(OppositePaths::Four),
         _ => Err("2 or 4 wanted".into()),
     }
+}
+
+/// Below 0x0600 the field is a length (IEEE 802.3, 3.2.6).
+fn replacement_ethertype(text: &str) -> Result<EtherType, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_hexdigit()) => {
+            u16::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None => text.parse().ok(),
+    };
+    number
+        .filter(|number| *number >= 0x0600)
+        .map(EtherType)
+        .ok_or_else(|| "0x0600 to 0xffff wanted".into())
 }
 
 fn hairpin_queue(text: &str) -> Result<Queue, String> {

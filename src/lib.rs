@@ -15,6 +15,7 @@
 //! | [`kernel`] | netlink, sysfs and procfs: bytes to values, no child processes | kernel |
 //! | [`verbs`] | what only libibverbs knows, through the C layer in `native/` | device |
 //! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
+//! | [`marker`] | the source marker of one RDMA device: its rule, and holding it | device, kernel |
 //! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
 //! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
 //! | [`install`] | the program, its units and its plan on a host: all put in place, or none | files |
@@ -32,6 +33,7 @@ pub mod folder;
 pub mod install;
 pub mod json;
 pub mod kernel;
+pub mod marker;
 pub mod mesh;
 pub mod names;
 pub mod node;

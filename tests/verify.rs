@@ -264,6 +264,18 @@ fn a_link_that_is_down_explains_its_rdma_port_its_gid_and_its_route() {
 }
 
 #[test]
+fn a_port_without_its_rdma_device_explains_all_that_its_rdma_port_would_tell() {
+    let verified = seen(|_, host, present| {
+        let port = port(&mut present.ports, &host.ports[0].netdev);
+        port.rdma_state = Fact::Known(None);
+        port.more.rdma_active_mtu = Fact::because("no RDMA device");
+    });
+    let (top, under) = codes(&verified);
+    assert_eq!(top, ["port-rdma"]);
+    assert_eq!(under, ["port-rdma-mtu"]);
+}
+
+#[test]
 fn offload_that_is_off_explains_rules_that_are_not_there() {
     let verified = seen(|_, host, present| {
         let dev = host.rules[0].dev.clone();

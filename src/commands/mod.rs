@@ -8,6 +8,7 @@
 //! | `verify.rs` | `verify` |
 //! | `install.rs`, `uninstall.rs`, `deploy.rs` | `install`, `uninstall`, `deploy` |
 //! | `completions.rs` | `completions` |
+//! | `marker.rs` | `marker` |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod completions;
@@ -16,6 +17,7 @@ mod down;
 mod host;
 mod install;
 mod inventory;
+mod marker;
 mod plan;
 mod uninstall;
 mod up;
@@ -76,6 +78,7 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Uninstall(args) => uninstall::run(args),
         Verb::Deploy(args) => deploy::run(args),
         Verb::Completions(args) => completions::run(args),
+        Verb::Marker(args) => marker::run(args),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.to_string().lines() {

@@ -127,7 +127,7 @@ impl Up {
             return Err(Trouble::Usage(format!("the plan has no host {host}")));
         };
         let wanted = Wanted::of(&host_plan);
-        let mut known_already = state.is_applied(host, plan).unwrap_or(false);
+        let mut known_already = state.is_applied(host, &plan_sha256).unwrap_or(false);
         let mut earlier = None;
         if !known_already {
             earlier = state.applied().unwrap_or_else(|error| {
@@ -166,7 +166,7 @@ impl Up {
                 state.remove_journal()?;
             }
             if !known_already && !args.check && !args.dry_run {
-                state.write_applied(host, plan)?;
+                state.write_applied(host, plan, &plan_sha256)?;
             }
             return Ok(Verdict::InSync);
         }
@@ -186,7 +186,7 @@ impl Up {
             subject,
             state,
             host: host.clone(),
-            plan_sha256,
+            plan_sha256: plan_sha256.clone(),
             touched: match &leftover {
                 Some(old) => wanted.and(old),
                 None => wanted.clone(),
@@ -254,7 +254,7 @@ impl Up {
         }
         // What an earlier plan left must not be forgotten before it is gone.
         if earlier.is_none() && !known_already {
-            state.write_applied(host, plan)?;
+            state.write_applied(host, plan, &plan_sha256)?;
         }
         // The objects alone are read back.
         node.subject.settings = false;
@@ -277,7 +277,7 @@ impl Up {
                 // The host is as wanted, whatever becomes of these notes.
                 let mut noted = state.write_dropped(&dropped);
                 if earlier.is_some() && self.not_done.is_empty() {
-                    noted = noted.and(state.write_applied(host, plan));
+                    noted = noted.and(state.write_applied(host, plan, &plan_sha256));
                 }
                 if let Err(error) = noted {
                     output::warning(&error.to_string());

@@ -322,9 +322,9 @@ const MOST: usize = 4096;
 
 /// The one host's part of a report that another host told, checked as far as it is used here.
 fn part_of(host: &HostName, bytes: &[u8]) -> Result<Value, DocumentError> {
-    let name = format!("{host}: its report");
-    let value = parse(&name, bytes)?;
-    let root = At::root(&name, &value);
+    let name = "its report";
+    let value = parse(name, bytes)?;
+    let root = At::root(name, &value);
     root.need("schema")?.exactly(REPORT)?;
     let hosts = root.need("hosts")?;
     let part = hosts
@@ -376,6 +376,17 @@ pub(super) fn is_of(part: &Value, host: &HostName) -> bool {
         .is_ok()
 }
 
+/// Whether it is a problem, or one is among what follows from it.
+fn is_problem(finding: &At) -> Result<bool, DocumentError> {
+    let mut problem = finding.need("severity")?.text()? == "problem";
+    if let Some(consequences) = finding.get("consequences")? {
+        for consequence in consequences.items(MOST)? {
+            problem |= is_problem(&consequence)?;
+        }
+    }
+    Ok(problem)
+}
+
 pub(super) fn is_in_sync(part: &Value) -> bool {
     At::root("report", part)
         .need("in_sync")
@@ -411,15 +422,16 @@ fn show(report: &Report) -> Result<(), Trouble> {
 
 fn show_host(text: &mut String, part: &At) -> Result<(), DocumentError> {
     let host = plain(part.need("host")?.text()?);
-    let in_sync = part.need("in_sync")?.bool()?;
-    *text += &format!(
-        "{host}: {}\n",
-        if in_sync {
-            "as planned"
-        } else {
-            "not as planned"
-        }
-    );
+    let mut problem = false;
+    for finding in part.need("findings")?.items(MOST)? {
+        problem |= is_problem(&finding)?;
+    }
+    let headline = match (part.need("in_sync")?.bool()?, problem) {
+        (true, _) => "as planned",
+        (false, true) => "not as planned",
+        (false, false) => "as planned as far as it was observed, which is not all",
+    };
+    *text += &format!("{host}: {headline}\n");
     let checks: Vec<[String; 3]> = part
         .need("checks")?
         .items(MOST)?
@@ -517,7 +529,7 @@ mod tests {
         let failed = |bytes: &[u8], why: &str| {
             let error = part_of(&host(), bytes).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
-            assert!(error.starts_with("spark1: its report"), "{error}");
+            assert!(error.starts_with("its report"), "{error}");
         };
         failed(&report(true, PROBLEM), "its findings say otherwise");
         failed(&report(false, ""), "its findings say otherwise");
@@ -537,6 +549,27 @@ mod tests {
             deep = PROBLEM.replace('}', &format!(r#", "consequences": [{deep}]}}"#));
         }
         failed(&report(false, &deep), "too deep");
+    }
+
+    #[test]
+    fn what_was_not_observed_is_told_apart_from_what_is_wrong() {
+        let headline = |report: &[u8]| {
+            let part = part_of(&host(), report).unwrap();
+            let mut text = String::new();
+            show_host(&mut text, &At::root("report", &part)).unwrap();
+            text.lines().next().unwrap().to_owned()
+        };
+        let unseen = PROBLEM.replace("problem", "not-observed");
+        let under = format!(
+            r#"{{"code": "a", "severity": "not-observed", "found": "b", "wanted": "c", "consequences": [{PROBLEM}]}}"#
+        );
+        assert_eq!(headline(&report(true, "")), "spark1: as planned");
+        assert_eq!(headline(&report(false, PROBLEM)), "spark1: not as planned");
+        assert_eq!(headline(&report(false, &under)), "spark1: not as planned");
+        assert_eq!(
+            headline(&report(false, &unseen)),
+            "spark1: as planned as far as it was observed, which is not all"
+        );
     }
 
     #[test]

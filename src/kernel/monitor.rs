@@ -2,6 +2,7 @@
 //! a message may be lost, the state may not.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -80,31 +81,60 @@ impl Monitor {
     /// Waits until something happened or it is `deadline`, and says whether something did. What
     /// happened since the last wait counts, and what is queued is taken.
     pub fn wait(&mut self, deadline: Instant) -> Result<bool, Error> {
+        Ok(self.wait_beside(&[], Some(deadline))?.changed)
+    }
+
+    /// As [`Monitor::wait`], until one of `others` has something, too; without a deadline for as long as it
+    /// takes. Nothing is woken in between.
+    pub fn wait_beside(
+        &mut self,
+        others: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> Result<Woken, Error> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-            let mut descriptors: Vec<PollFd> = self
-                .listeners
-                .iter()
-                .map(|listener| PollFd::from_borrowed_fd(listener.descriptor(), PollFlags::IN))
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let timeout = left
+                .map(Timespec::try_from)
+                .transpose()
+                .map_err(io::Error::other)?;
+            let own = self.listeners.iter().map(Listener::descriptor);
+            let mut descriptors: Vec<PollFd> = own
+                .chain(others.iter().copied())
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
                 .collect();
-            match poll(&mut descriptors, Some(&timeout)) {
+            match poll(&mut descriptors, timeout.as_ref()) {
                 // The timer of a poll may be a little early.
-                Ok(0) if Instant::now() < deadline => continue,
-                Ok(0) => return Ok(false),
+                Ok(0) if deadline.is_some_and(|deadline| Instant::now() < deadline) => continue,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(io::Error::from(error).into()),
             }
-            let mut any = false;
+            // An error or a closed other end is something to be looked at, too.
+            let woken: Vec<bool> = descriptors
+                .iter()
+                .map(|descriptor| !descriptor.revents().is_empty())
+                .collect();
+            let readable = woken[self.listeners.len()..].to_vec();
+            let mut changed = false;
             for listener in &mut self.listeners {
-                any |= listener.drain()?;
+                changed |= listener.drain()?;
             }
-            if any {
-                return Ok(true);
+            let nothing = !changed && !readable.contains(&true);
+            if nothing && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+                continue;
             }
+            return Ok(Woken { changed, readable });
         }
     }
+}
+
+/// What ended a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Woken {
+    /// Something changed, or may have.
+    pub changed: bool,
+    /// Which of the others have something.
+    pub readable: Vec<bool>,
 }
 
 fn route_group(group: Group) -> Option<u32> {

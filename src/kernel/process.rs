@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use caps::CapSet;
+
 use crate::kernel::sysfs::{self, Unread};
 use crate::names::Text;
 
@@ -69,12 +71,39 @@ impl Process {
         })
     }
 
+    /// The user that it runs as; `None` when it is not there (any more). root for one that hides its memory.
+    pub fn user(self) -> Option<u32> {
+        let folder = sysfs::below("/proc", &[&self.0.to_string()]);
+        rustix::fs::stat(folder).ok().map(|stat| stat.st_uid)
+    }
+
     /// The systemd unit that it runs in: the last part of its control group that ends in `.service`.
     pub fn unit(self) -> Result<Option<String>, Unread> {
-        Ok(unit(&String::from_utf8_lossy(&sysfs::bytes(
-            self.file("cgroup"),
-        )?)))
+        Ok(unit(&self.control_groups()?))
     }
+
+    /// The same, where it is one of the system's: no user can put a process there.
+    pub fn system_unit(self) -> Result<Option<String>, Unread> {
+        Ok(system_unit(&self.control_groups()?))
+    }
+
+    fn control_groups(self) -> Result<String, Unread> {
+        Ok(String::from_utf8_lossy(&sysfs::bytes(self.file("cgroup"))?).into_owned())
+    }
+
+    /// Whether it has no capability, and cannot take one (capget(2)); `false` where that is not known.
+    pub fn has_no_capability(self) -> bool {
+        i32::try_from(self.0).is_ok_and(|pid| {
+            caps::read(Some(pid), CapSet::Permitted).is_ok_and(|all| all.is_empty())
+        })
+    }
+}
+
+/// The unit of a path of the unified hierarchy below the slice of systemd's own services.
+fn system_unit(cgroup: &str) -> Option<String> {
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let unit = path.strip_prefix("/system.slice/")?.rsplit('/').next()?;
+    unit.ends_with(".service").then(|| unit.to_owned())
 }
 
 /// Field 22 of `/proc/PID/stat` (proc(5)). Field 2, the name in parentheses, may hold spaces and
@@ -123,6 +152,43 @@ mod tests {
             Some("a.service")
         );
         assert_eq!(unit("0::/user.slice/session-1.scope\n"), None);
+    }
+
+    #[test]
+    fn a_unit_of_the_system_is_below_its_slice_and_no_user_s() {
+        let unit = "dsv41-mesh-marker@rocep1s0f0.service";
+        let of = |path: &str| system_unit(&format!("0::{path}\n"));
+        assert_eq!(
+            of(&format!(
+                "/system.slice/system-dsv41\\x2dmesh\\x2dmarker.slice/{unit}"
+            ))
+            .as_deref(),
+            Some(unit)
+        );
+        for other in [
+            format!("/user.slice/user-1000.slice/user@1000.service/app.slice/{unit}"),
+            format!("/../system.slice/{unit}"),
+            format!("/system.slice/{unit}/below"),
+            "/system.slice".into(),
+            "/".into(),
+        ] {
+            assert_eq!(of(&other), None, "{other}");
+        }
+        assert_eq!(
+            system_unit("1:name=systemd:/system.slice/a.service\n"),
+            None
+        );
+        assert_eq!(system_unit(""), None);
+    }
+
+    #[test]
+    fn a_process_without_capabilities_is_told_from_one_with_some() {
+        // Process 1 is root's; a user's process has none, this one is whoever runs the tests.
+        assert!(!Process(1).has_no_capability());
+        let own = caps::read(None, CapSet::Permitted).unwrap();
+        let me = Process(std::process::id());
+        assert_eq!(me.has_no_capability(), own.is_empty());
+        assert!(!Process(u32::MAX).has_no_capability());
     }
 
     #[test]

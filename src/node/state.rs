@@ -106,12 +106,28 @@ pub struct Applied {
 impl Applied {
     /// Its document. Not part of what the library offers: public for the benchmarks.
     #[doc(hidden)]
-    pub fn document(host: &HostName, plan: &Plan) -> String {
+    pub fn document(host: &HostName, plan: &Plan, plan_sha256: &str) -> String {
         pretty(&AppliedDocument {
             schema: APPLIED_SCHEMA,
             host,
+            plan_sha256,
             plan,
         })
+    }
+
+    /// Whether a document is that of a plan with this sum, as its host `host`: how it begins says so.
+    #[doc(hidden)]
+    pub fn is_of(document: &[u8], host: &HostName, plan_sha256: &str) -> bool {
+        let begins = pretty(&AppliedBeginning {
+            schema: APPLIED_SCHEMA,
+            host,
+            plan_sha256,
+        });
+        // Without the end of the object.
+        let begins = begins.trim_end().trim_end_matches('}').trim_end();
+        document
+            .strip_prefix(begins.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b","))
     }
 }
 
@@ -119,7 +135,17 @@ impl Applied {
 struct AppliedDocument<'a> {
     schema: &'static str,
     host: &'a HostName,
+    /// Of the document that the plan was read from.
+    plan_sha256: &'a str,
     plan: &'a Plan,
+}
+
+/// What comes first in it.
+#[derive(Serialize)]
+struct AppliedBeginning<'a> {
+    schema: &'static str,
+    host: &'a HostName,
+    plan_sha256: &'a str,
 }
 
 #[derive(Serialize)]
@@ -380,16 +406,22 @@ impl State {
         }))
     }
 
-    /// Whether what was written down last is this plan, as its host `host`, to the letter. That is so at
+    /// Whether what was written down last is the plan of this document, as its host `host`. That is so at
     /// most starts, and takes a small part of the time in which a plan is read.
-    pub fn is_applied(&self, host: &HostName, plan: &Plan) -> Result<bool, Error> {
+    pub fn is_applied(&self, host: &HostName, plan_sha256: &str) -> Result<bool, Error> {
         let bytes = self.read(APPLIED)?;
-        Ok(bytes.is_some_and(|bytes| bytes == Applied::document(host, plan).as_bytes()))
+        Ok(bytes.is_some_and(|bytes| Applied::is_of(&bytes, host, plan_sha256)))
     }
 
-    /// Writes down that `plan` is applied, as its host `host`.
-    pub fn write_applied(&self, host: &HostName, plan: &Plan) -> Result<(), Error> {
-        self.write(APPLIED, Applied::document(host, plan).as_bytes())
+    /// Writes down that `plan`, read from the document of that sum, is applied, as its host `host`.
+    pub fn write_applied(
+        &self,
+        host: &HostName,
+        plan: &Plan,
+        plan_sha256: &str,
+    ) -> Result<(), Error> {
+        let document = Applied::document(host, plan, plan_sha256);
+        self.write(APPLIED, document.as_bytes())
     }
 
     /// Removes what says which plan is applied, and what goes with it.
@@ -514,13 +546,13 @@ mod tests {
         let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json").to_vec();
         let plan = Plan::from_json("plan.json", &bytes).unwrap();
         let host: HostName = "spark2".parse().unwrap();
-        assert!(!state.is_applied(&host, &plan).unwrap());
-        state.write_applied(&host, &plan).unwrap();
-        assert!(state.is_applied(&host, &plan).unwrap());
-        assert!(!state.is_applied(&"spark1".parse().unwrap(), &plan).unwrap());
-        let mut other = plan.clone();
-        other.gid_index += 1;
-        assert!(!state.is_applied(&host, &other).unwrap());
+        let sum = crate::node::identity::sha256(&bytes);
+        assert!(!state.is_applied(&host, &sum).unwrap());
+        state.write_applied(&host, &plan, &sum).unwrap();
+        assert!(state.is_applied(&host, &sum).unwrap());
+        assert!(!state.is_applied(&"spark1".parse().unwrap(), &sum).unwrap());
+        assert!(!state.is_applied(&host, &sum[1..]).unwrap());
+        assert!(!state.is_applied(&host, &sum[..63]).unwrap());
         let applied = state.applied().unwrap().unwrap();
         assert_eq!((applied.host, applied.plan), (host, plan));
         let ports = BTreeMap::from([(port(), 7)]);

@@ -1,24 +1,47 @@
-//! What only libibverbs knows of an RDMA device. The one door to the C layer in `native/`.
+//! What only libibverbs and libmlx5 can tell or do. The one door to the C layer in `native/`.
 //!
-//! The library is loaded at run time: a program on a machine without it starts, and says
+//! The libraries are loaded at run time: a program on a machine without them starts, and says
 //! "not observed". Built without the feature `rdma`, [`Verbs::load`] always gives that error.
 //!
-//! | type | what it is |
+//! | file | what it has |
 //! |---|---|
-//! | [`Verbs`] | libibverbs, loaded |
-//! | [`Device`] | an opened RDMA device; borrows the library |
-//! | [`PortAttr`] | what a device says of a port |
+//! | `native.rs` | the C layer as `native/verbs.h` declares it |
+//! | `device.rs` | [`Verbs`]: libibverbs, loaded; [`Device`]: an opened RDMA device, which borrows it |
+//! | `mlx5.rs` | [`Mlx5`]: libmlx5, loaded; [`Rule`]: a steering rule in a device, which borrows both |
+//! | `without.rs` | the same types in a build without the feature |
 
 use std::io;
 
 use crate::names::RdmaName;
 
-/// Why libibverbs gave no answer.
+#[cfg(feature = "rdma")]
+#[allow(unsafe_code)]
+mod device;
+#[cfg(feature = "rdma")]
+#[allow(unsafe_code)]
+mod mlx5;
+#[cfg(feature = "rdma")]
+#[allow(unsafe_code)]
+mod native;
+#[cfg(not(feature = "rdma"))]
+mod without;
+
+#[cfg(feature = "rdma")]
+pub use device::{Device, Verbs};
+#[cfg(feature = "rdma")]
+pub use mlx5::{Mlx5, Rule};
+#[cfg(not(feature = "rdma"))]
+pub use without::{Device, Mlx5, Rule, Verbs};
+
+/// Why a library gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The library is not there, or lacks something.
+    /// libibverbs is not there, or lacks something.
     #[error("libibverbs cannot be used: {0}")]
     Library(String),
+    /// libmlx5 is not there, or lacks something.
+    #[error("libmlx5 cannot be used: {0}")]
+    Mlx5(String),
     /// A call failed.
     #[error("{call} of {device}: {source}")]
     Call {
@@ -40,190 +63,32 @@ pub struct PortAttr {
     pub max_mtu: Option<u32>,
 }
 
-#[cfg(feature = "rdma")]
-pub use with_library::{Device, Verbs};
-#[cfg(not(feature = "rdma"))]
-pub use without_library::{Device, Verbs};
+/// `IBV_EVENT_DEVICE_FATAL` (`enum ibv_event_type`, `infiniband/verbs.h`): the device is gone or must be
+/// initialised anew, and nothing that was made in it is there any more.
+pub const DEVICE_FATAL: u32 = 8;
 
-#[cfg(feature = "rdma")]
-#[allow(unsafe_code)]
-mod with_library {
-    use std::ffi::{CStr, CString, c_char, c_int};
-    use std::io;
-    use std::marker::PhantomData;
-    use std::ptr::NonNull;
+/// The calls that make a rule, as [`Error::Call`] names them.
+pub const CREATE_MATCHER: &str = "mlx5dv_create_flow_matcher";
+/// The second.
+pub const CREATE_ACTION: &str = "mlx5dv_create_flow_action_modify_header";
+/// The third.
+pub const CREATE_FLOW: &str = "mlx5dv_create_flow";
 
-    use super::{Error, PortAttr};
-    use crate::names::RdmaName;
+/// Size of a match of an mlx5 rule, bytes: `fte_match_param` up to and with `misc_parameters_4`
+/// (`linux/mlx5/mlx5_ifc.h`), six sets of 512 bits.
+pub const MATCH_SIZE: usize = 0x180;
+/// Size of a command of a modify-header action, bytes: `set_action_in` (`linux/mlx5/mlx5_ifc.h`).
+pub const COMMAND_SIZE: usize = 8;
 
-    /// `native/verbs.h`
-    mod native {
-        use super::{c_char, c_int};
-
-        #[repr(C)]
-        pub(super) struct Verbs {
-            _opaque: [u8; 0],
-        }
-        #[repr(C)]
-        pub(super) struct Device {
-            _opaque: [u8; 0],
-        }
-        #[repr(C)]
-        #[derive(Default)]
-        pub(super) struct Port {
-            pub(super) active_mtu: u32,
-            pub(super) max_mtu: u32,
-            pub(super) state: u8,
-        }
-
-        unsafe extern "C" {
-            pub(super) fn hm_verbs_load(
-                out: *mut *mut Verbs,
-                why: *mut c_char,
-                why_size: usize,
-            ) -> c_int;
-            pub(super) fn hm_verbs_unload(verbs: *mut Verbs);
-            pub(super) fn hm_device_open(
-                verbs: *const Verbs,
-                name: *const c_char,
-                out: *mut *mut Device,
-            ) -> c_int;
-            pub(super) fn hm_device_close(device: *mut Device);
-            pub(super) fn hm_device_query_port(
-                device: *const Device,
-                port: u8,
-                out: *mut Port,
-            ) -> c_int;
-        }
-    }
-
-    /// libibverbs, loaded.
-    pub struct Verbs(NonNull<native::Verbs>);
-
-    impl Verbs {
-        /// Loads `libibverbs.so.1`.
-        pub fn load() -> Result<Verbs, Error> {
-            let mut verbs = std::ptr::null_mut();
-            let mut why = [0u8; 256];
-            // SAFETY: `verbs` and `why` live until the call returns, `why` is as long as said, and
-            // the function writes a NUL-terminated text into it when it fails.
-            let code = unsafe {
-                native::hm_verbs_load(&raw mut verbs, why.as_mut_ptr().cast(), why.len())
-            };
-            match NonNull::new(verbs) {
-                Some(verbs) if code == 0 => Ok(Verbs(verbs)),
-                _ => {
-                    let text = CStr::from_bytes_until_nul(&why).unwrap_or_default();
-                    Err(Error::Library(text.to_string_lossy().into_owned()))
-                }
-            }
-        }
-
-        /// Opens the device called `name`.
-        pub fn open(&self, name: &RdmaName) -> Result<Device<'_>, Error> {
-            let failed = |source| Error::Call {
-                call: "ibv_open_device",
-                device: name.clone(),
-                source,
-            };
-            let c_name = CString::new(name.as_str()).map_err(|e| failed(e.into()))?;
-            let mut device = std::ptr::null_mut();
-            // SAFETY: the library is loaded while `self` lives, `c_name` is NUL-terminated and
-            // `device` lives until the call returns.
-            let code = unsafe {
-                native::hm_device_open(self.0.as_ptr(), c_name.as_ptr(), &raw mut device)
-            };
-            match NonNull::new(device) {
-                Some(device) if code == 0 => Ok(Device {
-                    device,
-                    name: name.clone(),
-                    verbs: PhantomData,
-                }),
-                _ => Err(failed(io::Error::from_raw_os_error(code))),
-            }
-        }
-    }
-
-    impl Drop for Verbs {
-        fn drop(&mut self) {
-            // SAFETY: the handle came from `hm_verbs_load`, and no device that borrows it is left.
-            unsafe { native::hm_verbs_unload(self.0.as_ptr()) }
-        }
-    }
-
-    /// An opened RDMA device.
-    pub struct Device<'a> {
-        device: NonNull<native::Device>,
-        name: RdmaName,
-        verbs: PhantomData<&'a Verbs>,
-    }
-
-    impl Device<'_> {
-        /// `ibv_query_port` of port `number`.
-        pub fn port(&self, number: u8) -> Result<PortAttr, Error> {
-            let mut port = native::Port::default();
-            // SAFETY: the device is open while `self` lives and `port` lives until the call returns.
-            let code = unsafe {
-                native::hm_device_query_port(self.device.as_ptr(), number, &raw mut port)
-            };
-            if code != 0 {
-                let source = io::Error::from_raw_os_error(code);
-                return Err(Error::Call {
-                    call: "ibv_query_port",
-                    device: self.name.clone(),
-                    source,
-                });
-            }
-            let known = |mtu| (mtu != 0).then_some(mtu);
-            Ok(PortAttr {
-                active_mtu: known(port.active_mtu),
-                max_mtu: known(port.max_mtu),
-            })
-        }
-    }
-
-    impl Drop for Device<'_> {
-        fn drop(&mut self) {
-            // SAFETY: the handle came from `hm_device_open` and is closed once.
-            unsafe { native::hm_device_close(self.device.as_ptr()) }
-        }
-    }
-}
-
-#[cfg(not(feature = "rdma"))]
-mod without_library {
-    use std::convert::Infallible;
-    use std::marker::PhantomData;
-
-    use super::{Error, PortAttr};
-    use crate::names::RdmaName;
-
-    /// libibverbs, which this build does not use. There is no value of this type.
-    pub struct Verbs(Infallible);
-
-    impl Verbs {
-        /// Always an error in this build.
-        pub fn load() -> Result<Verbs, Error> {
-            Err(Error::Library(
-                "this program was built without the feature `rdma`".into(),
-            ))
-        }
-
-        /// Opens a device.
-        pub fn open(&self, _name: &RdmaName) -> Result<Device<'_>, Error> {
-            match self.0 {}
-        }
-    }
-
-    /// An opened RDMA device. There is no value of this type in this build.
-    pub struct Device<'a>(Infallible, PhantomData<&'a Verbs>);
-
-    impl Device<'_> {
-        /// `ibv_query_port`
-        pub fn port(&self, _number: u8) -> Result<PortAttr, Error> {
-            match self.0 {}
-        }
-    }
+/// What a rule of the RDMA-TX table matches in outer headers, and the one command that changes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleBytes {
+    /// Which bits count.
+    pub mask: [u8; MATCH_SIZE],
+    /// What they must be.
+    pub value: [u8; MATCH_SIZE],
+    /// The modify-header command.
+    pub command: [u8; COMMAND_SIZE],
 }
 
 #[cfg(all(test, feature = "rdma"))]

@@ -6,6 +6,7 @@
                                  child; verify of one node and of all; no trace afterwards
   native.py faults               what is wrong, in the way or refused by the NIC: what `up` and `verify` say,
                                  and that nothing else changes
+  native.py marker               the marker at rest, killed, refused, and when its device is initialised anew
   native.py demo                 the whole job for a reader: plan, up, verify, RDMA, down
   native.py killed [--every N]   killed at each Nth system call that sends, writes or renames: the next `up`
                                  converges, the next `down` leaves what was before
@@ -411,6 +412,96 @@ def faults():
     ok("down leaves no trace")
 
 
+# ---- marker --------------------------------------------------------------------------------------------
+
+RESIDENT = 4096  # KiB of a marker at rest, at most, libraries included
+STAND_IN = "LD_PRELOAD=/usr/local/lib/mlx5-shim/libmlx5.so.1"
+
+
+def marker():
+    ring = installed()
+    before = at_once(state, NODES)
+    at_once(up, NODES)
+    path = ring.diagonals[0]
+    n = Node(ring, path["from"])
+    port, _, _ = ring.ends(path)
+    device = port["rdma"]
+    unit = f"dsv41-mesh-marker@{device}.service"
+
+    def pid():
+        return int(n.on(f"systemctl show -P MainPID {unit}"))
+
+    def status(key):
+        return n.on(f"sed -n 's/^{key}:[[:space:]]*//p' /proc/{pid()}/status").strip()
+
+    def back(since):
+        n.on(f"for i in $(seq 300); do systemctl -q is-active {unit} && test $(systemctl show -P MainPID {unit}) != {since} && exit 0; sleep 0.1; done; systemctl status {unit}; exit 1")
+
+    def rules():
+        return n.on(f"cat /sys/class/net/{port['netdev']}/fakehw/mark").split()[0]
+
+    def by_hand(words, code, preload=STAND_IN, more=""):
+        done = subprocess.run(
+            ["ssh", n.name, f"{preload} timeout 30 {PROGRAM} marker --device {device} {more}"],
+            capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL,
+        )
+        check(done.returncode == code, f"marker by hand: exit code {done.returncode}, {code} wanted\n{done.stdout}{done.stderr}")
+        check(words in done.stderr, f"marker by hand says {done.stderr!r}, {words!r} wanted")
+
+    check(rules() == "1", f"{device}: {rules()} markers in force")
+    text = n.on(f"systemctl show -P StatusText {unit}").strip()
+    check(text == f"tags what leaves {device} with UDP source port 65535 with EtherType 0x88b5", f"{unit}: status {text!r}")
+    calls = status("voluntary_ctxt_switches")
+    n.on("sleep 5")
+    check(status("voluntary_ctxt_switches") == calls, "a marker at rest was woken")
+    resident = int(status("VmRSS").split()[0])
+    check(resident < RESIDENT, f"a marker at rest has {resident} KiB, {RESIDENT} at most wanted")
+    check(status("CapEff") == status("CapPrm") == "0" * 16, "a marker at rest has capabilities")
+    ok(f"at rest: not woken in 5 s, {resident} KiB resident, no capability")
+
+    by_hand(f"{device} has a marker already: process {pid()}", 2)
+    by_hand("is not a device of mlx5", 2, preload="")
+    n.on(f"systemctl stop {unit}")
+    check(rules() == "0", "a marker that was stopped left its rule")
+    text = n.on(f"journalctl -o cat -u {unit} -n 3")
+    check("FAIL" not in text, f"a marker that was stopped says {text}")
+    for errno, words in ((95, "flow_steering_mode"), (12, "no room"), (17, "such a rule already")):
+        n.switch(port["netdev"], "marker_errno", errno)
+        by_hand(words, 2)
+    n.refused(None, unit, more="", exit_code=3)
+    n.switch(port["netdev"], "marker_errno", 0)
+    n.heals(1)
+    ok("a second marker, one without mlx5, one that the NIC refuses: each has its reason; stopped, it leaves no rule")
+
+    for signal in ("KILL", "TERM", "INT"):
+        was = pid()
+        n.on(f"kill -{signal} {was}")
+        back(was)
+    check(rules() == "1" and verify(n.name) == 0, "not healed after signals")
+    ring.write(0)
+    ok("killed, or told to stop by another than systemd: it is back, and RDMA over the diagonal works")
+
+    was = pid()
+    handle = n.on(f"basename $(readlink /sys/class/net/{port['netdev']}/device)").strip()
+    n.on(f"devlink dev reload pci/{handle} action driver_reinit >/dev/null")
+    back(was)
+    text = n.on(f"journalctl -o cat -u {unit} _PID={was}")
+    check(f"{device} has no rule any more" in text, f"the marker of before says {text!r}")
+    n.on(f"for i in $(seq 300); do ip -4 -br addr show dev {port['netdev']} | grep -q 10. && exit 0; sleep 0.1; done; exit 1")
+    n.on(f"ethtool -K {port['netdev']} hw-tc-offload on")
+    up(n.name, "--wait 60")
+    check(rules() == "1" and verify(n.name) == 0, "not healed after a re-initialisation")
+    ring.write(0)
+    ok("its device is initialised anew: it ends, and comes back by itself")
+
+    at_once(down, NODES)
+    for node, one, now in zip(NODES, before, at_once(state, NODES)):
+        if node != n.name:  # the re-initialised port is a new device
+            same_on(node, one, now, "down")
+    check(rules() == "0", "down left a marker")
+    ok("down leaves no trace")
+
+
 # ---- killed --------------------------------------------------------------------------------------------
 
 
@@ -449,10 +540,11 @@ def main():
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("works").add_argument("--reruns", type=int, default=20)
     verbs.add_parser("faults")
+    verbs.add_parser("marker")
     verbs.add_parser("demo")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
     options = parser.parse_args()
-    tests = {"works": lambda: works(options.reruns), "faults": faults, "demo": demo, "killed": lambda: killed(options.every)}
+    tests = {"works": lambda: works(options.reruns), "faults": faults, "marker": marker, "demo": demo, "killed": lambda: killed(options.every)}
     return judged(tests[options.verb])
 
 

@@ -802,6 +802,7 @@ def test(options):
                         native("works", "--reruns", str(min(20, options.reruns))),
                         native("killed", "--every", str(options.kill_every)),
                         native("faults"),
+                        native("marker"),
                     ]
                 )
             for tests in rings:
