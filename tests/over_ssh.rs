@@ -539,8 +539,18 @@ fn deploy_installs_on_each_host_all_or_nothing_and_uninstall_leaves_no_file() {
                 let output = lab.run(&["deploy", "--plan", plan, hosts[0], hosts[1]]);
                 assert_eq!(output.status.code(), Some(2), "{output:?}");
             }
+            // A copy that was abandoned an hour ago goes with the next deployment.
+            let copy = "/opt/.hairpin-mesh.abcdefghij";
+            lab.on(
+                "spark1",
+                &format!("mkdir {copy}; touch -d '2 hours ago' {copy}"),
+            );
+            lab.run(&["deploy", "--binary", &binary, "spark1"]);
+            lab.on("spark1", &format!("test ! -e {copy}"));
             // Without a systemd, whether markers run is not observed; nothing else is left.
             lab.on("spark1", "hairpin-mesh uninstall --force || test $? = 1");
+            // What a deployment leaves that is killed while root copies the program.
+            lab.on("spark2", "mkdir /opt/.hairpin-mesh.0123456789; touch /opt/.hairpin-mesh.0123456789/hairpin-mesh");
             lab.on("spark2", "hairpin-mesh uninstall");
             for host in ["spark1", "spark2"] {
                 assert_same(&lab, host, &fresh);

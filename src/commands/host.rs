@@ -212,3 +212,46 @@ pub(super) fn plan_again(plan: &Plan, folder: Option<&Path>, applied: u32) -> Op
     }
     Some(line)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json");
+        Plan::from_json("plan.json", bytes).unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_made_again_while_more_is_applied_than_it_was_made_for() {
+        let mut plan = plan();
+        assert_eq!(plan.hairpin_queue_size, 1024);
+        assert_eq!(plan_again(&plan, None, 1024), None);
+        assert_eq!(
+            plan_again(&plan, None, 8192).unwrap(),
+            "hairpin-mesh plan --out ring-mesh spark1 spark2 spark3 spark4"
+        );
+        plan.hairpin_queue_wanted = Some(4096);
+        plan.opposite_paths = OppositePaths::Four;
+        assert_eq!(
+            plan_again(&plan, Some(Path::new("x/y")), 2048).unwrap(),
+            "hairpin-mesh plan --out x/y --opposite-paths 4 --hairpin-queue 4096 spark1 spark2 spark3 spark4"
+        );
+        plan.hairpin_queue_size = 8192;
+        assert_eq!(plan_again(&plan, None, 8192), None);
+    }
+
+    #[test]
+    fn what_goes_first_is_the_engines_environment_on_one_line() {
+        let line = engine_first(&plan());
+        assert!(
+            line.contains(
+                "DSV41_ROCE_RING=0 SGLANG_ROCE_ALLREDUCE=0 in place of DSV41_ROCE_RING=1"
+            )
+        );
+        assert!(
+            line.contains("DSV41_ROCE_GATHER=") && line.lines().count() == 1,
+            "{line}"
+        );
+    }
+}

@@ -32,7 +32,7 @@ pub const MARKER_UNIT_TEXT: &str = include_str!("../../mesh-units/dsv41-mesh-mar
 pub const UNIT_MARK: &str = "# Written by hairpin-mesh install";
 
 /// Seconds that the mesh's unit may take to start (its `TimeoutStartSec=`).
-pub const START_LIMIT: u64 = 600;
+pub const START_LIMIT: u64 = 1020;
 
 /// What an installation is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]

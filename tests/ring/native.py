@@ -615,16 +615,17 @@ def deploy():
     report = told(n.name, "uninstall", (1,))[0]
     check(report["verdict"] == "refused" and "DSV41_ROCE_RING=0" in report["down"]["engine_first"], f"{report}")
     check(unit_states(n.name) == ["enabled", "active"], "a refused uninstall stopped the unit")
+    for answer, code in (("n", 1), ("y", 0)):
+        done = subprocess.run(["ssh", "-tt", n.name, f"{PROGRAM} down"], input=answer + "\n", capture_output=True, text=True, timeout=LIMIT)
+        check(done.returncode == code and "go on all the same?" in done.stdout, f"down at a terminal, {answer}: {done.returncode}\n{done.stdout}{done.stderr}")
+    up(n.name)
     n.on(f"systemctl stop {MESH}")
     text = n.on(f"journalctl -o cat -u {MESH}")
     check("ibv_rc_pingpong" in text and "going on, as told" in text, f"the journal of the stop: {text}")
     check(n.on("ip route show proto 141") == "", "a stop left routes")
     n.on(f"pkill ibv_rc_pingpong; systemctl start {MESH}")
     check(verify(n.name) == 0, "started again")
-    ok("down and uninstall are refused under open queue pairs; systemctl stop goes on and names their owner")
-
-    # As other tests find it.
-    at_once(lambda node: told(node, "hairpin-queue 1024"), NODES)
+    ok("down and uninstall are refused under open queue pairs, or ask at a terminal; systemctl stop goes on and names their owner")
 
     # Rolled back as users do it; then away.
     on_all(f"systemctl disable --now {MESH}")
@@ -632,8 +633,21 @@ def deploy():
         check(unit_states(node) == ["disabled", "inactive"], f"{node}: {unit_states(node)}")
         check(on(node, "systemctl list-units --plain --no-legend 'dsv41*'") == "", f"{node}: units after the rollback")
         check(on(node, "ip route show proto 141; tc filter show dev enp1s0f0np0 ingress") == "", f"{node}: rolled back, and something is left")
-    for node in NODES[:2]:
-        on(node, f"systemctl enable --now {MESH}")
+    # The unit loads the queue size itself, too, as after a boot.
+    some = NODES[:2]
+    ports = {node: [p["netdev"] for p in ring.plan["ports"] if p["host"] == node] for node in some}
+    sizes = lambda node: [int(on(node, f"cat /sys/class/net/{dev}/fakehw/loaded_queue_size")) for dev in ports[node]]
+    at_once(lambda node: told(node, "hairpin-queue 1024"), NODES)
+    check([sizes(node) for node in some] == [[1024] * 4] * 2, "hairpin-queue 1024")
+    at_once(lambda node: on(node, f"systemctl enable {MESH}; timeout 300 systemctl start --no-block {MESH}"), some)
+    for node in some:
+        on(node, f"for i in $(seq 80); do systemctl -q is-active {MESH} && exit 0; sleep 1; done; systemctl status {MESH}; exit 1")
+        check(verify(node) == 0 and sizes(node) == [8192] * 4, f"{node}: started by its unit alone: {sizes(node)}")
+    # All units at once and not to be called back, as at a shutdown.
+    on(some[0], f"systemctl stop --job-mode=replace-irreversibly {MESH} 'dsv41-mesh-marker@*'")
+    check("Failed" not in on(some[0], f"systemctl is-failed {MESH}; journalctl -o cat -u {MESH} -n 3"), "a stop of all units at once")
+    check(on(some[0], "ip route show proto 141") == "", "a stop of all units at once left routes")
+    at_once(lambda node: told(node, "hairpin-queue 1024"), some)
     at_once(lambda node: told(node, "uninstall"), NODES)
     for node, was in zip(NODES, bare):
         same_on(node, was, files(node), "uninstall")
