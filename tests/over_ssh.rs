@@ -608,7 +608,7 @@ fn what_cannot_be_deployed_changes_nothing_and_other_hosts_go_on() {
         assert!(said.contains(line), "{line:?} not in\n{said}");
     }
     for (host, before) in hosts.iter().zip(&before).skip(1) {
-        assert_same(&lab, host, &before);
+        assert_same(&lab, host, before);
     }
     lab.on("good", "hairpin-mesh --version");
 }
@@ -661,7 +661,7 @@ fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run(
     );
     std::fs::write(lab.path("ssh_config"), config).unwrap();
     for (host, before) in hosts.iter().zip(&before).skip(1) {
-        assert_same(&lab, host, &before);
+        assert_same(&lab, host, before);
     }
     lab.on("may", "hairpin-mesh uninstall");
     assert_same(&lab, "may", &before[0]);

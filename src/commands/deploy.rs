@@ -469,6 +469,13 @@ impl Deploy<'_> {
             return Ok(());
         }
         let mut text = String::new();
+        for part in self
+            .verified
+            .iter()
+            .filter(|part| !verify::is_in_sync(part))
+        {
+            text += &verify::shown(part)?;
+        }
         for told in &self.hosts {
             let word = output::standing(if told.is_well() { "ok" } else { "FAIL" });
             let changed: Vec<&str> = told

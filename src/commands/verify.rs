@@ -420,6 +420,13 @@ fn show(report: &Report) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// One host's part of a report, for people.
+pub(super) fn shown(part: &Value) -> Result<String, DocumentError> {
+    let mut text = String::new();
+    show_host(&mut text, &At::root("report", part))?;
+    Ok(text)
+}
+
 fn show_host(text: &mut String, part: &At) -> Result<(), DocumentError> {
     let host = plain(part.need("host")?.text()?);
     let mut problem = false;
