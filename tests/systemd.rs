@@ -284,7 +284,10 @@ fn files(systemd: &mut Systemd) {
     assert_eq!(systemd.matching(pattern).unwrap(), Vec::<String>::new());
     let marker = marker_unit(&"mlx5-0".parse().unwrap());
     systemd.start(&marker, soon()).unwrap();
-    assert_eq!(systemd.matching(pattern).unwrap(), [marker.clone()]);
+    assert_eq!(
+        systemd.matching(pattern).unwrap(),
+        std::slice::from_ref(&marker)
+    );
     systemd.stop(&marker, soon()).unwrap();
 
     systemd.start(unit, soon()).unwrap();
