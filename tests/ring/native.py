@@ -540,7 +540,8 @@ def deploy():
     on_all = lambda command: at_once(lambda node: on(node, command), NODES)
     on_all(
         f"mkdir -p {DROP_IN} && printf '{ON_STAND_IN}' >{DROP_IN}/stand-in.conf; "
-        f"if test -e {STAND_IN_UNIT}; then mv {STAND_IN_UNIT} /run/ring/; fi; rm -rf /opt/dsv41-mesh /etc/dsv41-mesh; systemctl daemon-reload"
+        f"if test -x {PROGRAM}; then {PROGRAM} down --force >/dev/null 2>&1; fi; rm -rf /opt/dsv41-mesh /etc/dsv41-mesh /run/dsv41-mesh; "
+        f"if test -e {STAND_IN_UNIT}; then mv {STAND_IN_UNIT} /run/ring/; fi; systemctl daemon-reload"
     )
     bare = at_once(files, NODES)
     before = at_once(kernel_state, NODES)
