@@ -629,11 +629,11 @@ fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run(
     let tamper = "printf '#!/bin/sh\\nfor d in \"$@\"; do test -e \"$d/hairpin-mesh\" && printf X | dd of=\"$d/hairpin-mesh\" \
          bs=1 seek=100 conv=notrunc 2>/dev/null; done\\nexec /usr/bin/sudo \"$@\"\\n' >/usr/local/bin/sudo && \
          chmod 755 /usr/local/bin/sudo && ";
-    lab.host_with("may", &format!("{user}{sudo}"));
+    lab.host_with("spark1", &format!("{user}{sudo}"));
     lab.host_with("may-not", &user);
     lab.host_with("changed", &format!("{user}{sudo}{tamper}"));
     let binary = stripped(&lab);
-    let hosts = ["may", "may-not", "changed"];
+    let hosts = ["spark1", "may-not", "changed"];
     let before: Vec<String> = hosts.iter().map(|host| lab.on(host, FIND)).collect();
     // From here on it is this user who logs in.
     let config = std::fs::read_to_string(lab.path("ssh_config")).unwrap();
@@ -645,7 +645,9 @@ fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run(
         let mode = if path.is_dir() { 0o755 } else { 0o644 };
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
-    let output = lab.run(&["deploy", "--binary", &binary, "may", "may-not", "changed"]);
+    let output = lab.run(&[
+        "deploy", "--binary", &binary, "spark1", "may-not", "changed",
+    ]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let said = said(&output);
     for line in [
@@ -654,15 +656,23 @@ fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run(
     ] {
         assert!(said.contains(line), "{line:?} not in\n{said}");
     }
-    assert_eq!(lab.on("may", "id -u"), "4242\n");
+    assert_eq!(lab.on("spark1", "id -u"), "4242\n");
     assert_eq!(
-        lab.on("may", "stat -c '%a %u' /opt/dsv41-mesh/bin/hairpin-mesh"),
+        lab.on("spark1", "stat -c '%a %u' /opt/dsv41-mesh/bin/hairpin-mesh"),
         "755 0\n"
     );
+    // The plan comes through sudo whole: it is read, and is another host's.
+    if let Some(plan) = plan_folder() {
+        let plan = plan.path().to_str().unwrap();
+        let output = lab.run(&["deploy", "--binary", &binary, "--plan", plan, "spark1"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let why = "this is not spark1 of this plan; nothing was changed";
+        assert!(self::said(&output).contains(why), "{output:?}");
+    }
     std::fs::write(lab.path("ssh_config"), config).unwrap();
     for (host, before) in hosts.iter().zip(&before).skip(1) {
         assert_same(&lab, host, before);
     }
-    lab.on("may", "hairpin-mesh uninstall");
-    assert_same(&lab, "may", &before[0]);
+    lab.on("spark1", "hairpin-mesh uninstall");
+    assert_same(&lab, "spark1", &before[0]);
 }
