@@ -39,6 +39,14 @@ pub enum Verb {
     Down(DownArgs),
     /// Compare this host, or all hosts over SSH, with the plan; change nothing.
     Verify(VerifyArgs),
+    /// Put this program, its units and a plan on this host: all of them or none.
+    Install(InstallArgs),
+    /// Take the mesh down on this host, and take away everything that `install` put there.
+    Uninstall(UninstallArgs),
+    /// Install on other hosts over SSH, all at once; each is as it was or fully installed.
+    Deploy(DeployArgs),
+    /// Print what completes the command line in a shell.
+    Completions(CompletionsArgs),
     /// Tag what one RDMA device sends from one UDP source port with another EtherType, until told to stop.
     ///
     /// The rule is in the NIC for as long as this runs. Exit code 0 when SIGTERM or SIGINT ended it, 1
@@ -58,7 +66,7 @@ pub enum Verb {
 }
 
 /// Which plan, and which host of it this is.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct HostArgs {
     /// The plan; root reads it only where root alone may write.
     #[arg(long, value_name = "FILE", default_value = crate::node::identity::INSTALLED_PLAN)]
@@ -95,7 +103,7 @@ pub struct UpArgs {
 }
 
 /// `down`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct DownArgs {
     #[command(flatten)]
     pub on: HostArgs,
@@ -291,6 +299,90 @@ pub struct VerifyArgs {
 /// Most hairpin queues of a pair of functions. The driver bounds it by what the device has; mlx5 starts with one
 /// for each 50 Gb/s of the link, so this is four times what the mesh was qualified on, and stops slips.
 const MOST_QUEUES: i64 = 16;
+
+/// What `install` and `deploy` have in common.
+#[derive(Debug, Args)]
+pub struct InstallChoices {
+    /// Start markers anew that run an earlier program. Without it they go on as they are.
+    #[arg(long)]
+    pub restart: bool,
+    /// With --restart: also while somebody's queue pairs are open, whose traffic notices.
+    #[arg(long, requires = "restart")]
+    pub force: bool,
+    /// Replace units of the same names that this program did not write (those of the scripts of today).
+    #[arg(long)]
+    pub replace: bool,
+}
+
+/// `install`
+#[derive(Debug, Args)]
+pub struct InstallArgs {
+    /// The plan; `-` for standard input. Root reads a file only where root alone may write. Without a
+    /// plan the program alone is installed, and units where there are some already.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// What the plan calls this host; without it what /etc/dsv41-mesh/host says, else the host name.
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub host: Option<HostName>,
+    /// Then have the mesh start at every boot, and start it now (where it runs: make right what is wrong).
+    #[arg(long)]
+    pub enable: bool,
+    #[command(flatten)]
+    pub choices: InstallChoices,
+    /// Refuse unless this program has this SHA-256.
+    #[arg(long, value_name = "HEX", hide = true)]
+    pub program_sha256: Option<String>,
+    /// Refuse unless the plan has this SHA-256.
+    #[arg(long, value_name = "HEX", hide = true, requires = "plan")]
+    pub plan_sha256: Option<String>,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `uninstall`
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// Go on although somebody's queue pairs are open, whose traffic over the mesh ends, or although
+    /// what the mesh is here cannot be known.
+    #[arg(long)]
+    pub force: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `deploy`
+#[derive(Debug, Args)]
+pub struct DeployArgs {
+    /// The plan folder, as `plan` wrote it. Without it the program alone is deployed, so that the first
+    /// inventory can run.
+    #[arg(long, value_name = "DIR")]
+    pub plan: Option<PathBuf>,
+    /// Then set the hairpin queues on all hosts, wait for all ports of all hosts, have the mesh start at
+    /// every boot and now on all hosts, and verify.
+    #[arg(long, requires = "plan")]
+    pub enable: bool,
+    /// Deploy this build of the program in place of the one that runs, for hosts of another architecture.
+    #[arg(long, value_name = "FILE")]
+    pub binary: Option<PathBuf>,
+    #[command(flatten)]
+    pub choices: InstallChoices,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Hosts to deploy to, as ssh and the plan call them.
+    #[arg(value_name = "HOST", required = true)]
+    pub hosts: Vec<HostName>,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: clap_complete::Shell,
+}
 
 /// A hairpin queue size, or "keep".
 #[derive(Debug, Clone, Copy)]

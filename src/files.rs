@@ -21,7 +21,7 @@ pub struct FileError {
 }
 
 impl FileError {
-    fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
+    pub(crate) fn new(path: &Path, what: impl std::fmt::Display) -> FileError {
         FileError {
             path: path.to_owned(),
             what: what.to_string(),
@@ -38,8 +38,20 @@ pub enum Links {
     Refuse,
 }
 
+/// Most bytes of a program.
+const LARGEST_PROGRAM: u64 = 512 * 1024 * 1024;
+
 /// Reads a regular file of at most [`LARGEST_DOCUMENT`] bytes.
 pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
+    bounded(open_regular(path, links)?, path, LARGEST_DOCUMENT)
+}
+
+/// Reads a program: a regular file of at most 512 MiB.
+pub fn read_program(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
+    bounded(open_regular(path, links)?, path, LARGEST_PROGRAM)
+}
+
+fn open_regular(path: &Path, links: Links) -> Result<File, FileError> {
     let error = |e: &dyn std::fmt::Display| FileError::new(path, e);
     let nofollow = if links == Links::Refuse {
         libc::O_NOFOLLOW
@@ -60,7 +72,7 @@ pub fn read_document(path: &Path, links: Links) -> Result<Vec<u8>, FileError> {
     if !file.metadata().map_err(|e| error(&e))?.is_file() {
         return Err(error(&"is no regular file"));
     }
-    bounded(file, path)
+    Ok(file)
 }
 
 /// Reads a regular file of at most [`LARGEST_DOCUMENT`] bytes that nobody but root can have written: it
@@ -123,17 +135,14 @@ pub fn read_trusted(path: &Path) -> Result<Vec<u8>, FileError> {
             return Err(FileError::new(path, "is no regular file"));
         }
     }
-    bounded(at, path)
+    bounded(at, path, LARGEST_DOCUMENT)
 }
 
-/// The content of a file, no more than a document may have.
-fn bounded(file: File, path: &Path) -> Result<Vec<u8>, FileError> {
-    let bytes = read_whole(file, LARGEST_DOCUMENT + 1).map_err(|e| FileError::new(path, e))?;
-    if bytes.len() as u64 > LARGEST_DOCUMENT {
-        return Err(FileError::new(
-            path,
-            format!("is larger than {LARGEST_DOCUMENT} bytes"),
-        ));
+/// The content of a file, no more than `most` bytes.
+fn bounded(file: File, path: &Path, most: u64) -> Result<Vec<u8>, FileError> {
+    let bytes = read_whole(file, most + 1).map_err(|e| FileError::new(path, e))?;
+    if bytes.len() as u64 > most {
+        return Err(FileError::new(path, format!("is larger than {most} bytes")));
     }
     Ok(bytes)
 }

@@ -19,6 +19,7 @@
 //! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
 //! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
 //! | [`probe`] | RDMA-write latency over the paths of a plan, and the proof of the path | device, kernel, child processes |
+//! | [`install`] | the program, its units and its plan on a host: all put in place, or none | files |
 //! | `remote` | the program on other hosts over SSH | child processes |
 //! | `cli`, `commands`, `output` | what is typed, what is done, what is shown | terminal |
 
@@ -30,6 +31,7 @@ pub mod facts;
 pub mod files;
 pub mod finding;
 pub mod folder;
+pub mod install;
 pub mod json;
 pub mod kernel;
 pub mod marker;

@@ -51,6 +51,11 @@ pub fn warning(text: &str) {
     );
 }
 
+/// Writes a line to stderr that is neither a warning nor a failure.
+pub fn note(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "{text}");
+}
+
 /// Writes a failure's line to stderr.
 pub fn failure(text: &str) {
     let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Running the installed program on other hosts over SSH: all at once, bounded in time and output.
+//! Running the installed program, or a script, on other hosts over SSH: all at once, bounded in time and output.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -19,8 +19,7 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// How much of a remote command's diagnostics is kept, bytes.
 const LONGEST_STDERR: usize = 64 * 1024;
 
-/// Where `deploy` puts the program.
-pub const INSTALLED: &str = "/opt/dsv41-mesh/bin/hairpin-mesh";
+pub use crate::install::PROGRAM as INSTALLED;
 
 /// Why a remote command gave no result.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +31,8 @@ pub enum RemoteError {
     #[error("reading from ssh failed: {0}")]
     Read(#[from] io::Error),
     /// It took too long and was ended.
-    #[error("no answer within {} s", LIMIT.as_secs())]
-    Late,
+    #[error("no answer within {0} s")]
+    Late(u64),
     /// Something that it was to read could not be given to it.
     #[error("its input could not be written: {0}")]
     Input(io::Error),
@@ -61,7 +60,7 @@ pub enum RemoteError {
 ///
 /// The arguments are this program's own words and validated names: they go into a shell line as they
 /// are, so anything but letters, digits, `-`, `_` and `.` is refused by an assertion in debug builds.
-fn remote_line(arguments: &[&str]) -> String {
+pub fn remote_line(arguments: &[&str]) -> String {
     debug_assert!(arguments.iter().all(|a| {
         a.bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
@@ -86,8 +85,55 @@ pub struct Question<'a> {
     pub answers: &'a [i32],
 }
 
-/// ssh with the installed program on `host`.
-pub fn ssh(host: &HostName, arguments: &[&str]) -> Command {
+/// A line for a host's shell, made of this program's own text and validated words.
+#[derive(Debug, Clone)]
+pub struct Line<'a> {
+    /// The line.
+    pub shell: String,
+    /// What it reads from its standard input, one after the other.
+    pub input: [&'a [u8]; 2],
+    /// Exit codes with which it has answered; `None` for all but ssh's own.
+    pub answers: Option<&'a [i32]>,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+impl<'a> Line<'a> {
+    /// The line that asks the installed program.
+    pub fn ask(question: &Question<'a>) -> Line<'a> {
+        Line {
+            shell: remote_line(question.arguments),
+            input: [question.input, &[]],
+            answers: Some(question.answers),
+            limit: LIMIT,
+        }
+    }
+
+    /// A line that runs `script` by `sh`, with `arguments` as its positional parameters. Each is one
+    /// line without a single quote, so that every shell takes it as it is.
+    pub fn script(script: &str, arguments: &[&str]) -> String {
+        let mut line = "sh -c".to_owned();
+        for word in [script, "sh"].iter().chain(arguments) {
+            debug_assert!(!word.contains(['\'', '\n', '!']), "{word}");
+            line.push_str(&format!(" '{word}'"));
+        }
+        line
+    }
+}
+
+/// What a line has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Its exit code, one of those with which it may answer.
+    pub code: i32,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// The end of what it said beside that, safe to show.
+    pub said: String,
+}
+
+/// ssh with a line for the shell of `host`.
+fn ssh_line(host: &HostName, line: &str) -> Command {
     let mut command = Command::new("ssh");
     command
         // No question that nobody answers; a dead host is noticed before the limit.
@@ -96,15 +142,20 @@ pub fn ssh(host: &HostName, arguments: &[&str]) -> Command {
         .args([
             OsStr::new("--"),
             OsStr::new(host.as_str()),
-            OsStr::new(&remote_line(arguments)),
+            OsStr::new(line),
         ]);
     command
 }
 
-/// Runs the installed program on `host` and gives what it prints.
-fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>, RemoteError> {
-    let mut child = ssh(host, question.arguments)
-        .stdin(if question.input.is_empty() {
+/// ssh with the installed program on `host`.
+pub fn ssh(host: &HostName, arguments: &[&str]) -> Command {
+    ssh_line(host, &remote_line(arguments))
+}
+
+/// Runs a line on `host` and gives what it prints.
+fn run(host: &HostName, question: &Line) -> Result<Answer, RemoteError> {
+    let mut child = ssh_line(host, &question.shell)
+        .stdin(if question.input.iter().all(|part| part.is_empty()) {
             Stdio::null()
         } else {
             Stdio::piped()
@@ -115,8 +166,11 @@ fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>
         .map_err(RemoteError::Start)?;
     let stdin = child.stdin.take();
     let (result, given) = std::thread::scope(|scope| {
-        let writer = stdin.map(|mut stdin| scope.spawn(move || stdin.write_all(question.input)));
-        let result = collect(&mut child, deadline);
+        let writer = stdin.map(|mut stdin| {
+            let parts = question.input;
+            scope.spawn(move || parts.iter().try_for_each(|part| stdin.write_all(part)))
+        });
+        let result = collect(&mut child, question.limit);
         if result.is_err() {
             let _ = child.kill();
             let _ = child.wait();
@@ -133,14 +187,18 @@ fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>
     let (status, stdout, stderr) = result?;
     let said = last_words(&stderr);
     match status.code() {
-        Some(code) if question.answers.contains(&code) => {
-            // One that answers without having read everything has not answered the question.
-            given.map_err(RemoteError::Input)?;
-            Ok(stdout)
-        }
-        Some(127) => Err(RemoteError::NotInstalled),
         // ssh's own failure (ssh(1), EXIT STATUS); the program there never exits with 255.
         Some(255) => Err(RemoteError::Ssh(said)),
+        Some(code)
+            if question
+                .answers
+                .is_none_or(|answers| answers.contains(&code)) =>
+        {
+            // One that answers without having read everything has not answered the question.
+            given.map_err(RemoteError::Input)?;
+            Ok(Answer { code, stdout, said })
+        }
+        Some(127) => Err(RemoteError::NotInstalled),
         _ => Err(RemoteError::Failed {
             status,
             stderr: said,
@@ -148,11 +206,12 @@ fn run(host: &HostName, question: Question, deadline: Instant) -> Result<Vec<u8>
     }
 }
 
-/// Reads both outputs until the child has ended, or the deadline or a bound is reached.
+/// Reads both outputs until the child has ended, or the limit or a bound is reached.
 fn collect(
     child: &mut Child,
-    deadline: Instant,
+    limit: Duration,
 ) -> Result<(ExitStatus, Vec<u8>, Vec<u8>), RemoteError> {
+    let deadline = Instant::now() + limit;
     let pid = rustix::process::Pid::from_child(child);
     let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from)?;
     let mut stdout = child.stdout.take();
@@ -163,7 +222,7 @@ fn collect(
         // the end of the child counts, once what it printed is read.
         let left = deadline
             .checked_duration_since(Instant::now())
-            .ok_or(RemoteError::Late)?;
+            .ok_or(RemoteError::Late(limit.as_secs()))?;
         let mut fds = vec![PollFd::new(&ended, PollFlags::IN)];
         fds.extend(
             stdout
@@ -239,15 +298,26 @@ pub fn last_words(stderr: &[u8]) -> String {
     }
 }
 
-/// Asks each host its question, all at once; results in their order. On a terminal every host has a
-/// line that says where it stands.
+/// Asks each host its question, all at once; results in their order.
 pub fn ask_all(questions: &[(&HostName, Question)]) -> Vec<Result<Vec<u8>, RemoteError>> {
-    let deadline = Instant::now() + LIMIT;
+    let lines: Vec<(&HostName, Line)> = questions
+        .iter()
+        .map(|(host, question)| (*host, Line::ask(question)))
+        .collect();
+    run_all("asking", &lines)
+        .into_iter()
+        .map(|result| result.map(|answer| answer.stdout))
+        .collect()
+}
+
+/// Runs each host's line, all at once; results in their order. On a terminal every host has a line that
+/// says where it stands: that it is `doing` so, or how it ended.
+pub fn run_all(doing: &str, lines: &[(&HostName, Line)]) -> Vec<Result<Answer, RemoteError>> {
     let progress = MultiProgress::new();
     // The template is a constant that indicatif takes; the default style would do as well.
     let style = ProgressStyle::with_template("{prefix}: {msg} {elapsed}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
-    let bars: Vec<ProgressBar> = questions
+    let bars: Vec<ProgressBar> = lines
         .iter()
         .map(|(host, _)| {
             let bar = progress.add(
@@ -255,22 +325,24 @@ pub fn ask_all(questions: &[(&HostName, Question)]) -> Vec<Result<Vec<u8>, Remot
                     .with_style(style.clone())
                     .with_prefix(host.to_string()),
             );
-            bar.set_message("asking");
+            bar.set_message(doing.to_owned());
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         })
         .collect();
     std::thread::scope(|scope| {
-        let running: Vec<_> = questions
+        let running: Vec<_> = lines
             .iter()
             .zip(&bars)
-            .map(|((host, question), bar)| {
+            .map(|((host, line), bar)| {
                 scope.spawn(move || {
-                    let result = run(host, *question, deadline);
-                    match &result {
-                        Ok(_) => bar.finish_with_message("ok"),
-                        Err(_) => bar.finish_with_message("FAIL"),
-                    }
+                    let result = run(host, line);
+                    let how = match &result {
+                        Ok(Answer { code: 0, .. }) => "ok".to_owned(),
+                        Ok(answer) => format!("exit code {}", answer.code),
+                        Err(_) => "FAIL".to_owned(),
+                    };
+                    bar.finish_with_message(format!("{doing}: {how}"));
                     result
                 })
             })
@@ -305,8 +377,8 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let result = collect(&mut child, Instant::now() + Duration::from_millis(50));
-        assert!(matches!(result, Err(RemoteError::Late)));
+        let result = collect(&mut child, Duration::from_millis(50));
+        assert!(matches!(result, Err(RemoteError::Late(_))));
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -319,7 +391,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let result = collect(&mut child, Instant::now() + Duration::from_secs(30));
+        let result = collect(&mut child, Duration::from_secs(30));
         assert!(matches!(result, Err(RemoteError::Flood)));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -334,8 +406,7 @@ mod tests {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (status, out, err) =
-            collect(&mut child, Instant::now() + Duration::from_secs(30)).unwrap();
+        let (status, out, err) = collect(&mut child, Duration::from_secs(30)).unwrap();
         assert_eq!(
             (status.code(), out.len(), err.as_slice()),
             (Some(3), 300_000, b"err\n".as_slice())

@@ -1,6 +1,7 @@
-//! Inventories over SSH, with a real sshd and the real ssh client on loopback.
+//! Inventories and deployments over SSH, with a real sshd and the real ssh client on loopback.
 //!
-//! Needs root (sshd, and a mount namespace in which the program is "installed"), `sshd` and `ssh`.
+//! Needs root (sshd, and a mount namespace in which the program is "installed"), `sshd` and `ssh`; a part
+//! needs `sudo`.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // in helpers of tests too
 
@@ -12,6 +13,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 mod common;
+#[path = "common/namespace.rs"]
+mod namespace;
 
 const SSHD: &str = "/usr/sbin/sshd";
 const SSH: &str = "/usr/bin/ssh";
@@ -96,8 +99,20 @@ impl Lab {
 
     /// Starts a host on which `installed` (if any) stands where the program is installed.
     fn host(&mut self, name: &str, installed: Option<&Path>) {
+        let install = installed.map_or(String::new(), |binary| {
+            format!(
+                "mkdir -p /opt/dsv41-mesh/bin && cp '{}' /opt/dsv41-mesh/bin/hairpin-mesh && \
+                 chmod 755 /opt/dsv41-mesh/bin/hairpin-mesh && ",
+                binary.display()
+            )
+        });
+        self.host_with(name, &install);
+    }
+
+    /// Starts a host on which `script`, which ends in `&&`, has run.
+    fn host_with(&mut self, name: &str, script: &str) {
         // Somebody else may take the port between its choice and its use: then another one.
-        let port = (0..5).find_map(|_| self.try_host(name, installed));
+        let port = (0..5).find_map(|_| self.try_host(name, script));
         let port = port.expect("an sshd that listens");
         let ssh_config = self.path("ssh_config");
         let known = std::fs::read_to_string(&ssh_config).unwrap();
@@ -105,7 +120,7 @@ impl Lab {
     }
 
     /// The port that the new sshd listens on; none, with what it said shown, when it does not.
-    fn try_host(&mut self, name: &str, installed: Option<&Path>) -> Option<u16> {
+    fn try_host(&mut self, name: &str, script: &str) -> Option<u16> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -116,21 +131,14 @@ impl Lab {
             &config,
             format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\n\
-                 UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nPidFile none\n",
+                 UsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nPidFile none\nSetEnv TMPDIR=/mnt/tmp\n",
                 self.path("host_key").display(),
                 self.path("user_key.pub").display()
             ),
         )
         .unwrap();
-        let install = installed.map_or(String::new(), |binary| {
-            format!(
-                "mkdir -p /opt/dsv41-mesh/bin && cp '{}' /opt/dsv41-mesh/bin/hairpin-mesh && \
-                 chmod 755 /opt/dsv41-mesh/bin/hairpin-mesh && ",
-                binary.display()
-            )
-        });
         let script = format!(
-            "mount -t tmpfs tmpfs /opt && {install} exec {SSHD} -D -e -f '{}'",
+            "mount -t tmpfs -o mode=755 tmpfs /opt && {script} exec {SSHD} -D -e -f '{}'",
             config.display()
         );
         let mut sshd = Command::new("unshare")
@@ -155,6 +163,17 @@ impl Lab {
         // Keep its stderr drained, so that it never blocks.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Some(port)
+    }
+
+    /// Runs a command on a host; what it printed.
+    fn on(&self, host: &str, command: &str) -> String {
+        let output = Command::new(self.path("bin/ssh"))
+            .args(["--", host, command])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{host}: {command}: {said}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -349,4 +368,311 @@ fn a_ring_is_planned_from_hosts_that_are_asked_over_ssh() {
         serde_json::from_slice(&std::fs::read(lab.path("live/inventory/spark3.json")).unwrap())
             .unwrap();
     assert_eq!(facts["host"], "spark3");
+}
+
+/// Where an installation is, and where one that failed could have left something, all of it the host's own.
+const OWN_FOLDERS: &str = "mount -t tmpfs -o mode=755 tmpfs /mnt && cp -a /etc /mnt/etc && \
+     mount --bind /mnt/etc /etc && mount -t tmpfs -o mode=755 tmpfs /usr/local && mkdir /usr/local/bin && \
+     mount -t tmpfs -o mode=755 tmpfs /run && mkdir /run/sshd && \
+     mkdir -m 1777 /mnt/tmp && ";
+/// Everything there, with what it is.
+const FIND: &str = "find /etc/systemd /etc/dsv41-mesh /opt /usr/local /run /mnt/tmp ! -path '/run/sshd*' ! -path '/run/sudo*' \
+     -printf '%p %y %m %l\\n' 2>/dev/null | sort";
+
+/// A plan that root may read; none where there is no folder for it.
+fn plan_folder() -> Option<tempfile::TempDir> {
+    let dir = tempfile::tempdir_in("/root").ok()?;
+    let plan =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("plans/tp-along-ring/ring-mesh/plan.json");
+    std::fs::copy(plan, dir.path().join("plan.json")).unwrap();
+    Some(dir)
+}
+
+/// The ports that the plan has for a host.
+fn make_ports(host: &str) {
+    let plan = include_bytes!("../plans/tp-along-ring/ring-mesh/plan.json");
+    let plan: Value = serde_json::from_slice(plan).unwrap();
+    let ports = plan["ports"].as_array().unwrap().iter();
+    for (n, port) in ports.filter(|port| port["host"] == host).enumerate() {
+        let (netdev, mac) = (
+            port["netdev"].as_str().unwrap(),
+            port["mac"].as_str().unwrap(),
+        );
+        namespace::run(&format!(
+            "ip link add {netdev} address {mac} type veth peer name other{n}"
+        ));
+    }
+}
+
+/// A lab in a network namespace of its own, which has the ports of spark1.
+fn with_ports_of_spark1(name: &str, body: impl FnOnce(Lab, &Path)) {
+    if !is_root() {
+        common::not_tested(name, "needs root");
+        return;
+    }
+    namespace::in_own_namespace(name, || {
+        namespace::run("ip link set lo up");
+        make_ports("spark1");
+        let (Some(lab), Some(plan)) = (Lab::new(), plan_folder()) else {
+            common::not_tested(name, "needs a lab, and a folder of root alone below /root");
+            return;
+        };
+        body(lab, plan.path());
+    });
+}
+
+/// The program without what debuggers want of it, which is most of it: it is sent and summed many times.
+fn stripped(lab: &Lab) -> String {
+    let path = lab.path("stripped");
+    let strip = Command::new("strip")
+        .arg("-o")
+        .args([path.as_path(), program()])
+        .status();
+    if !strip.is_ok_and(|status| status.success()) {
+        std::fs::copy(program(), &path).unwrap();
+    }
+    path.to_str().unwrap().to_owned()
+}
+
+/// What is on a host is what was there before.
+fn assert_same(lab: &Lab, host: &str, before: &str) {
+    let now = lab.on(host, FIND);
+    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), now.lines().collect());
+    let gone: Vec<_> = old.iter().filter(|line| !new.contains(line)).collect();
+    let more: Vec<_> = new.iter().filter(|line| !old.contains(line)).collect();
+    assert!(
+        gone.is_empty() && more.is_empty(),
+        "{host}: gone {gone:?}, more {more:?}"
+    );
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn deploy_installs_on_each_host_all_or_nothing_and_uninstall_leaves_no_file() {
+    with_ports_of_spark1(
+        "deploy_installs_on_each_host_all_or_nothing_and_uninstall_leaves_no_file",
+        |mut lab, plan| {
+            for host in ["spark1", "spark2"] {
+                lab.host_with(host, OWN_FOLDERS);
+            }
+            let fresh = lab.on("spark1", FIND);
+            let binary = stripped(&lab);
+            // The program alone.
+            let output = lab.run(&["deploy", "--binary", &binary, "--json", "spark1", "spark2"]);
+            assert!(output.status.success(), "{output:?}");
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let own = std::fs::read(&binary).unwrap();
+            let sum = hairpin_mesh::node::identity::sha256(&own);
+            assert_eq!(report["program_sha256"], sum.as_str());
+            for host in ["spark1", "spark2"] {
+                let there = lab.on(host, "sha256sum </opt/dsv41-mesh/bin/hairpin-mesh");
+                assert_eq!(there, format!("{sum}  -\n"));
+                assert_eq!(
+                    lab.on(host, "stat -c '%a %u %g' /opt/dsv41-mesh/bin/hairpin-mesh"),
+                    "755 0 0\n"
+                );
+                let all = lab.on(host, FIND);
+                let more: Vec<&str> = all.lines().filter(|l| !fresh.contains(l)).collect();
+                assert_eq!(
+                    more.len(),
+                    4,
+                    "the program, its folders and its link: {more:?}"
+                );
+                lab.on(host, "hairpin-mesh --version");
+            }
+            // The plan, which is not for the second host: it stays as it was, and the first goes on.
+            let before = lab.on("spark2", FIND);
+            let plan = plan.to_str().unwrap();
+            let output = lab.run(&[
+                "deploy", "--binary", &binary, "--plan", plan, "spark1", "spark2",
+            ]);
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            assert!(
+                said(&output).contains("this is not spark2 of this plan"),
+                "{output:?}"
+            );
+            assert_same(&lab, "spark2", &before);
+            assert_eq!(lab.on("spark1", "cat /etc/dsv41-mesh/host"), "spark1\n");
+            let given = std::fs::read_to_string(format!("{plan}/plan.json")).unwrap();
+            assert_eq!(lab.on("spark1", "cat /etc/dsv41-mesh/plan.json"), given);
+            let installed = lab.on("spark1", FIND);
+            for unit in [
+                "dsv41-mesh.service f 644",
+                "dsv41-mesh-marker@.service f 644",
+            ] {
+                assert!(
+                    installed.contains(&format!("/etc/systemd/system/{unit}")),
+                    "{installed}"
+                );
+            }
+            let output = lab.run(&["deploy", "--binary", &binary, "--plan", plan, "spark1"]);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(text.contains("everything was installed already"), "{text}");
+            // A unit that somebody else wrote is somebody else's.
+            lab.on(
+                "spark1",
+                "echo theirs >/etc/systemd/system/dsv41-mesh.service",
+            );
+            let before = lab.on("spark1", FIND);
+            let output = lab.run(&["deploy", "--binary", &binary, "--plan", plan, "spark1"]);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            assert!(
+                said(&output).contains("is not of this program"),
+                "{output:?}"
+            );
+            assert_same(&lab, "spark1", &before);
+            let output = lab.run(&[
+                "deploy",
+                "--binary",
+                &binary,
+                "--plan",
+                plan,
+                "--replace",
+                "spark1",
+            ]);
+            assert!(output.status.success(), "{output:?}");
+            // No host of the plan, and a host twice: nothing is asked of anybody.
+            for hosts in [["spark1", "elsewhere"], ["spark1", "spark1"]] {
+                let output = lab.run(&["deploy", "--plan", plan, hosts[0], hosts[1]]);
+                assert_eq!(output.status.code(), Some(2), "{output:?}");
+            }
+            // A copy that was abandoned an hour ago goes with the next deployment.
+            let copy = "/opt/.hairpin-mesh.abcdefghij";
+            lab.on(
+                "spark1",
+                &format!("mkdir {copy}; touch -d '2 hours ago' {copy}"),
+            );
+            lab.run(&["deploy", "--binary", &binary, "spark1"]);
+            lab.on("spark1", &format!("test ! -e {copy}"));
+            // Without a systemd, whether markers run is not observed; nothing else is left.
+            lab.on("spark1", "hairpin-mesh uninstall --force || test $? = 1");
+            // What a deployment leaves that is killed while root copies the program.
+            lab.on("spark2", "mkdir /opt/.hairpin-mesh.0123456789; touch /opt/.hairpin-mesh.0123456789/hairpin-mesh");
+            lab.on("spark2", "hairpin-mesh uninstall");
+            for host in ["spark1", "spark2"] {
+                assert_same(&lab, host, &fresh);
+            }
+        },
+    );
+}
+
+#[test]
+fn what_cannot_be_deployed_changes_nothing_and_other_hosts_go_on() {
+    let Some(mut lab) = Lab::new() else { return };
+    // A disk without room, a folder that is not root's alone, a host that cannot be reached, and a good one.
+    lab.host_with("good", OWN_FOLDERS);
+    let full = format!("{OWN_FOLDERS} mount -t tmpfs -o size=1m,mode=755 tmpfs /opt && ");
+    lab.host_with("full", &full);
+    lab.host_with("open", &format!("{OWN_FOLDERS} chmod 777 /opt && "));
+    lab.host_with("shared", &format!("{OWN_FOLDERS} chmod 777 /usr/local && "));
+    let hosts = ["good", "full", "open", "shared"];
+    let before: Vec<String> = hosts.iter().map(|host| lab.on(host, FIND)).collect();
+    // For another machine.
+    let binary = stripped(&lab);
+    let mut other = std::fs::read(&binary).unwrap();
+    other[18] = if other[18] == 183 { 62 } else { 183 };
+    std::fs::write(lab.path("other"), other).unwrap();
+    let output = lab.run(&["deploy", "--binary", "other", "good"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(
+        said(&output).contains("--binary FILE gives another"),
+        "{output:?}"
+    );
+    std::fs::write(lab.path("script"), "#!/bin/sh\n").unwrap();
+    let output = lab.run(&["deploy", "--binary", "script", "good"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        said(&output).contains("script: is no ELF program"),
+        "{output:?}"
+    );
+    // A program that is no program of ours: it does not know `install`, and nothing is left of it.
+    let output = lab.run(&["deploy", "--binary", "/bin/true", "good"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_same(&lab, "good", &before[0]);
+
+    let output = lab.run(&[
+        "deploy", "--binary", &binary, "good", "full", "open", "shared", "nowhere",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = said(&output);
+    for line in [
+        "full: not installed: ",
+        "open: not installed: /opt is not a folder of root alone",
+        "shared: not installed: ",
+        "/usr/local: is not root's alone",
+        "nowhere: not deployed: ssh failed",
+    ] {
+        assert!(said.contains(line), "{line:?} not in\n{said}");
+    }
+    for (host, before) in hosts.iter().zip(&before).skip(1) {
+        assert_same(&lab, host, before);
+    }
+    lab.on("good", "hairpin-mesh --version");
+}
+
+#[test]
+fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run() {
+    let Some(mut lab) = Lab::new() else { return };
+    if !Path::new("/usr/bin/sudo").exists() {
+        common::not_tested("deployments by sudo", "needs sudo");
+        return;
+    }
+    let user = format!(
+        "{OWN_FOLDERS} echo mesh:x:4242:4242::/tmp:/bin/sh >>/etc/passwd && echo mesh:x:4242: >>/etc/group && \
+         echo 'mesh:*:19000:0:99999:7:::' >>/etc/shadow && "
+    );
+    let sudo = "echo 'mesh ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/mesh && chmod 440 /etc/sudoers.d/mesh && ";
+    // What the user's PATH finds first, and what another process of the user could do as well.
+    let tamper = "printf '#!/bin/sh\\nfor d in \"$@\"; do test -e \"$d/hairpin-mesh\" && printf X | dd of=\"$d/hairpin-mesh\" \
+         bs=1 seek=100 conv=notrunc 2>/dev/null; done\\nexec /usr/bin/sudo \"$@\"\\n' >/usr/local/bin/sudo && \
+         chmod 755 /usr/local/bin/sudo && ";
+    lab.host_with("spark1", &format!("{user}{sudo}"));
+    lab.host_with("may-not", &user);
+    lab.host_with("changed", &format!("{user}{sudo}{tamper}"));
+    let binary = stripped(&lab);
+    let hosts = ["spark1", "may-not", "changed"];
+    let before: Vec<String> = hosts.iter().map(|host| lab.on(host, FIND)).collect();
+    // From here on it is this user who logs in.
+    let config = std::fs::read_to_string(lab.path("ssh_config")).unwrap();
+    let as_user = config.replace("User root", "User mesh");
+    std::fs::write(lab.path("ssh_config"), as_user).unwrap();
+    // It has to find its key.
+    for entry in ["", "user_key.pub"] {
+        let path = lab.path(entry);
+        let mode = if path.is_dir() { 0o755 } else { 0o644 };
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let output = lab.run(&[
+        "deploy", "--binary", &binary, "spark1", "may-not", "changed",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = said(&output);
+    for line in [
+        "may-not: not deployed: needs root there",
+        "changed: not installed: the program was changed after its upload",
+    ] {
+        assert!(said.contains(line), "{line:?} not in\n{said}");
+    }
+    assert_eq!(lab.on("spark1", "id -u"), "4242\n");
+    assert_eq!(
+        lab.on("spark1", "stat -c '%a %u' /opt/dsv41-mesh/bin/hairpin-mesh"),
+        "755 0\n"
+    );
+    // The plan comes through sudo whole: it is read, and is another host's.
+    if let Some(plan) = plan_folder() {
+        let plan = plan.path().to_str().unwrap();
+        let output = lab.run(&["deploy", "--binary", &binary, "--plan", plan, "spark1"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let why = "this is not spark1 of this plan; nothing was changed";
+        assert!(self::said(&output).contains(why), "{output:?}");
+    }
+    std::fs::write(lab.path("ssh_config"), config).unwrap();
+    for (host, before) in hosts.iter().zip(&before).skip(1) {
+        assert_same(&lab, host, before);
+    }
+    lab.on("spark1", "hairpin-mesh uninstall");
+    assert_same(&lab, "spark1", &before[0]);
 }

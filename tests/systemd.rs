@@ -62,6 +62,8 @@ fn beside_systemd(name: &str, body: impl FnOnce(&Path)) {
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(INSIDE, folder.path())
         .env("XDG_RUNTIME_DIR", folder.path())
+        // Where links of units that are enabled are, which the user has of their own.
+        .env("XDG_CONFIG_HOME", folder.path().join("config"))
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -90,9 +92,15 @@ fn start(folder: &Path) -> Child {
         ("dsv41-mesh-marker@", "Type=exec\nExecStart=sleep 1000"),
         ("failing", "Type=oneshot\nExecStart=false"),
         ("slow", "Type=oneshot\nExecStart=sleep 1000"),
+        (
+            "mesh",
+            "Type=oneshot\nRemainAfterExit=yes\nExecStart=true\nExecReload=sh -c 'exit 3'",
+        ),
+        ("late", "Type=oneshot\nExecStart=sh -c 'exit 75'"),
     ] {
         let path = units.join(format!("{name}.service"));
-        std::fs::write(path, format!("[Service]\n{service}\n")).unwrap();
+        let install = "[Install]\nWantedBy=default.target";
+        std::fs::write(path, format!("[Service]\n{service}\n{install}\n")).unwrap();
     }
     let systemd = Command::new(SYSTEMD)
         .args(["--user", "--log-target=null"])
@@ -245,6 +253,63 @@ fn jobs(socket: &Path, way: Way) {
     systemd.stop(&a, soon()).unwrap();
     states(&mut systemd);
     assert_eq!(systemd.states(&[]).unwrap(), []);
+    files(&mut systemd);
+}
+
+/// What installing needs: units enabled, disabled and read anew, found by pattern, and how one ended.
+fn files(systemd: &mut Systemd) {
+    let unit = "mesh.service";
+    let is_enabled = || {
+        let mut command = Command::new("systemctl");
+        command.args(["--user", "is-enabled", "--", unit]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let state = |systemd: &mut Systemd, unit: &str| {
+        let state = systemd.unit_file_state(unit).unwrap();
+        state.map(|state| state.as_str().to_owned())
+    };
+    assert_eq!(state(systemd, unit).as_deref(), Some("disabled"));
+    for _ in 0..2 {
+        systemd.enable(&[unit.to_owned()]).unwrap();
+        assert_eq!(state(systemd, unit).as_deref(), Some("enabled"));
+        assert_eq!(is_enabled(), "enabled\n");
+    }
+    for _ in 0..2 {
+        systemd.disable(&[unit.to_owned()]).unwrap();
+        assert_eq!(is_enabled(), "disabled\n");
+    }
+    assert_eq!(state(systemd, "none.service"), None);
+
+    let pattern = "dsv41-mesh-marker@*.service";
+    assert_eq!(systemd.matching(pattern).unwrap(), Vec::<String>::new());
+    let marker = marker_unit(&"mlx5-0".parse().unwrap());
+    systemd.start(&marker, soon()).unwrap();
+    assert_eq!(
+        systemd.matching(pattern).unwrap(),
+        std::slice::from_ref(&marker)
+    );
+    systemd.stop(&marker, soon()).unwrap();
+
+    systemd.start(unit, soon()).unwrap();
+    let error = systemd.reload_unit(unit, soon()).unwrap_err();
+    assert!(
+        error.to_string().starts_with("cannot reload mesh.service"),
+        "{error}"
+    );
+    systemd.stop(unit, soon()).unwrap();
+    systemd.start("late.service", soon()).unwrap_err();
+    assert_eq!(systemd.exit_status("late.service").unwrap(), 75);
+
+    // A new text counts once the files are read anew.
+    let path = {
+        let mut command = Command::new("systemctl");
+        command.args(["--user", "show", "-pFragmentPath", "--value", "--", unit]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    std::fs::write(path.trim(), "[Service]\nExecStart=false\nType=oneshot\n").unwrap();
+    systemd.reload(soon()).unwrap();
+    systemd.start(unit, soon()).unwrap_err();
+    assert_eq!(systemd.exit_status(unit).unwrap(), 1);
 }
 
 #[test]

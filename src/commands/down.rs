@@ -5,7 +5,8 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_in_place_of_none, here, lines, need_root, obstacle, refuse_another,
+    ChangeReport, Here, agreed, applied_in_place_of_none, engine_first, here, lines, need_root,
+    obstacle, refuse_another,
 };
 use super::{Exit, Trouble};
 use crate::cli::DownArgs;
@@ -27,7 +28,7 @@ use crate::output;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Verdict {
+pub(super) enum Verdict {
     /// Nothing of ours was there.
     InSync,
     /// Everything of ours is gone.
@@ -45,10 +46,12 @@ enum Verdict {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+pub(super) struct Report<'a> {
     schema: &'static str,
     host: Option<&'a HostName>,
     verdict: Verdict,
+    /// The engine's environment that has to be in place first.
+    engine_first: Option<&'a str>,
     /// What was done, or would be, in order.
     changes: &'a [ChangeReport],
     /// Ports whose `clsact` discipline is ours and stays, because it holds filters of others.
@@ -62,9 +65,31 @@ struct Report<'a> {
 
 const REPORT: &str = "hairpin-mesh.down-report/v1";
 
-pub(super) fn run(args: DownArgs) -> Result<Exit, Trouble> {
+/// Takes the mesh down. Where that is refused because of open queue pairs, somebody at a terminal is asked.
+pub(super) fn take_down(args: &DownArgs) -> (Down, Result<Verdict, Trouble>) {
     let mut down = Down::default();
-    match down.run(&args) {
+    let verdict = down.run(args);
+    let refused = matches!(verdict, Ok(Verdict::Refused));
+    if !refused || args.json {
+        return (down, verdict);
+    }
+    output::findings(&down.findings);
+    down.findings.clear();
+    if !agreed() {
+        return (down, verdict);
+    }
+    // Anew: a while has passed.
+    let mut again = Down::default();
+    let verdict = again.run(&DownArgs {
+        force: true,
+        ..args.clone()
+    });
+    (again, verdict)
+}
+
+pub(super) fn run(args: DownArgs) -> Result<Exit, Trouble> {
+    let (down, verdict) = take_down(&args);
+    match verdict {
         Ok(verdict) => {
             down.say(&args, verdict)?;
             Ok(match verdict {
@@ -86,8 +111,9 @@ pub(super) fn run(args: DownArgs) -> Result<Exit, Trouble> {
 
 /// A run, and what there is to tell of it.
 #[derive(Default)]
-struct Down {
+pub(super) struct Down {
     host: Option<HostName>,
+    engine_first: Option<String>,
     changes: Vec<ChangeReport>,
     kept: Vec<NetdevName>,
     findings: Vec<Finding>,
@@ -154,6 +180,11 @@ impl Down {
         for finding in left_over(&node.wanted, &node.before) {
             output::warning(&finding.to_string());
         }
+        if !steps.changes.is_empty() {
+            let first = engine_first(plan);
+            output::note(&first);
+            self.engine_first = Some(first);
+        }
         if args.dry_run {
             let changes = steps.changes.iter();
             self.changes = changes
@@ -203,7 +234,7 @@ impl Down {
         })
     }
 
-    fn say(&self, args: &DownArgs, verdict: Verdict) -> Result<(), Trouble> {
+    pub(super) fn say(&self, args: &DownArgs, verdict: Verdict) -> Result<(), Trouble> {
         let host = self.host.as_ref().map_or("this host", HostName::as_str);
         output::findings(&self.findings);
         for line in &self.failures {
@@ -227,17 +258,21 @@ impl Down {
     }
 
     fn report(&self, verdict: Verdict, trouble: Vec<String>) -> Result<(), Trouble> {
-        let report = Report {
+        output::result(&crate::json::pretty(&self.reported(verdict, trouble)))?;
+        Ok(())
+    }
+
+    pub(super) fn reported(&self, verdict: Verdict, trouble: Vec<String>) -> Report<'_> {
+        Report {
             schema: REPORT,
             host: self.host.as_ref(),
             verdict,
+            engine_first: self.engine_first.as_deref(),
             changes: &self.changes,
             kept_clsact: &self.kept,
             findings: &self.findings,
             failures: &self.failures,
             trouble,
-        };
-        output::result(&crate::json::pretty(&report))?;
-        Ok(())
+        }
     }
 }

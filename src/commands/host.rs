@@ -1,5 +1,6 @@
 //! What the verbs on a node share.
 
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -14,6 +15,8 @@ use crate::mesh::queue::Action;
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
 use crate::node::state::Applied;
+use crate::plan::mesh::{ENGINE_OFF, WANTED_HAIRPIN_QUEUE};
+use crate::plan::{OppositePaths, Plan};
 
 /// The plan and the host of it that this is.
 pub(super) struct Here {
@@ -128,5 +131,90 @@ impl ChangeReport {
             change,
             remark: remark.map(str::to_owned),
         }
+    }
+}
+
+/// What has to be so before a mesh goes: the engine's environment, told before anything is done.
+pub(super) fn engine_first(plan: &Plan) -> String {
+    format!(
+        "first, on every node, the engine's environment: {ENGINE_OFF} in place of {}",
+        plan.env.to_string().trim_end()
+    )
+}
+
+/// Asks on the terminal whether to go on; `false` where there is none.
+pub(super) fn agreed() -> bool {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return false;
+    }
+    let mut stderr = std::io::stderr().lock();
+    let _ = write!(stderr, "go on all the same? [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    matches!(answer.trim(), "y" | "Y" | "yes")
+}
+
+/// The command that makes the plan again, while the hairpin queues hold more than it was made for: its
+/// size cap follows from them. `folder` is where the plan is, when it is in a plan folder.
+pub(super) fn plan_again(plan: &Plan, folder: Option<&Path>, applied: u32) -> Option<String> {
+    if applied <= plan.hairpin_queue_size {
+        return None;
+    }
+    let folder = folder.map_or_else(|| "ring-mesh".to_owned(), |path| path.display().to_string());
+    let mut line = format!("hairpin-mesh plan --out {folder}");
+    if plan.opposite_paths == OppositePaths::Four {
+        line += " --opposite-paths 4";
+    }
+    match plan.hairpin_queue_wanted {
+        None => line += " --hairpin-queue keep",
+        Some(WANTED_HAIRPIN_QUEUE) => {}
+        Some(size) => line += &format!(" --hairpin-queue {size}"),
+    }
+    for host in &plan.hosts {
+        line += &format!(" {host}");
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json");
+        Plan::from_json("plan.json", bytes).unwrap()
+    }
+
+    #[test]
+    fn a_plan_is_made_again_while_more_is_applied_than_it_was_made_for() {
+        let mut plan = plan();
+        assert_eq!(plan.hairpin_queue_size, 1024);
+        assert_eq!(plan_again(&plan, None, 1024), None);
+        assert_eq!(
+            plan_again(&plan, None, 8192).unwrap(),
+            "hairpin-mesh plan --out ring-mesh spark1 spark2 spark3 spark4"
+        );
+        plan.hairpin_queue_wanted = Some(4096);
+        plan.opposite_paths = OppositePaths::Four;
+        assert_eq!(
+            plan_again(&plan, Some(Path::new("x/y")), 2048).unwrap(),
+            "hairpin-mesh plan --out x/y --opposite-paths 4 --hairpin-queue 4096 spark1 spark2 spark3 spark4"
+        );
+        plan.hairpin_queue_size = 8192;
+        assert_eq!(plan_again(&plan, None, 8192), None);
+    }
+
+    #[test]
+    fn what_goes_first_is_the_engines_environment_on_one_line() {
+        let line = engine_first(&plan());
+        assert!(
+            line.contains(
+                "DSV41_ROCE_RING=0 SGLANG_ROCE_ALLREDUCE=0 in place of DSV41_ROCE_RING=1"
+            )
+        );
+        assert!(
+            line.contains("DSV41_ROCE_GATHER=") && line.lines().count() == 1,
+            "{line}"
+        );
     }
 }

@@ -6,18 +6,24 @@
 //! | `plan.rs` | `plan` |
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
+//! | `install.rs`, `uninstall.rs`, `deploy.rs` | `install`, `uninstall`, `deploy` |
+//! | `completions.rs` | `completions` |
 //! | `marker.rs` | `marker` |
 //! | `probe.rs` | `probe`, and its end on a node |
 //! | `hairpin_queue.rs` | `hairpin-queue`, and the part of `up` that loads the queue size |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
+mod completions;
+mod deploy;
 mod down;
 mod hairpin_queue;
 mod host;
+mod install;
 mod inventory;
 mod marker;
 mod plan;
 mod probe;
+mod uninstall;
 mod up;
 mod verify;
 
@@ -72,6 +78,10 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Up(args) => up::run(args),
         Verb::Down(args) => down::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Install(args) => install::run(args),
+        Verb::Uninstall(args) => uninstall::run(args),
+        Verb::Deploy(args) => deploy::run(args),
+        Verb::Completions(args) => completions::run(args),
         Verb::Marker(args) => marker::run(args),
         Verb::Probe(args) => probe::run(args),
         Verb::ProbeAgent => probe::agent(),

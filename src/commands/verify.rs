@@ -5,20 +5,22 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::host::refuse_another;
+use super::host::{plan_again, refuse_another};
 use super::{Exit, Trouble};
 use crate::cli::VerifyArgs;
-use crate::facts::Fact;
+use crate::facts::{Applied, Fact};
 use crate::finding::Finding;
 use crate::json::{At, DocumentError, LARGEST_DOCUMENT, Value, parse, pretty};
 use crate::kernel::sysfs;
 use crate::mesh::condition::identity;
+use crate::mesh::present::{PortNow, Present};
 use crate::mesh::verify::{Check, NOT_COVERED, verify};
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, own_name, read_file, read_plan, sha256};
 use crate::node::read::{Sources, Subject};
 use crate::node::state::State;
 use crate::output;
+use crate::plan::mesh::DEFAULT_HAIRPIN_QUEUE;
 use crate::remote::{self, Question};
 
 /// The report's name and version.
@@ -37,12 +39,22 @@ struct Report<'a> {
     failed: Vec<Failed>,
     /// What a look cannot show.
     not_covered: &'static [&'static str],
+    /// The command that makes the plan again, while its queue size is below the applied one of these hosts.
+    plan_again: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Failed {
-    host: HostName,
-    why: String,
+pub(super) struct Failed {
+    pub(super) host: HostName,
+    pub(super) why: String,
+}
+
+/// What hosts told when they were asked.
+pub(super) struct Asked {
+    /// The part of a report that each host told.
+    pub(super) told: Vec<Value>,
+    /// Hosts that did not, and why.
+    pub(super) failed: Vec<Failed>,
 }
 
 #[derive(Serialize)]
@@ -51,6 +63,9 @@ struct HostReport<'a> {
     in_sync: bool,
     checks: &'a [Check],
     findings: &'a [Finding],
+    /// The smallest hairpin queue size that is applied here; one that may not be counts as the driver's
+    /// default.
+    hairpin_queue_applied: u32,
     /// Packets that the kernel forwarded since boot.
     ip_forwarded_datagrams: Fact<u64>,
 }
@@ -87,11 +102,27 @@ fn run_with(args: &VerifyArgs) -> Result<Exit, Trouble> {
         read_plan(&args.plan)?
     };
     let plan_sha256 = document.sha256();
-    let (hosts, failed) = if args.all {
-        all(&document)
+    let Asked {
+        told: hosts,
+        failed,
+    } = if args.all {
+        ask(&document, &document.plan.hosts)
     } else {
-        (vec![this_host(args, &document, given)?], Vec::new())
+        Asked {
+            told: vec![this_host(args, &document, given)?],
+            failed: Vec::new(),
+        }
     };
+    // The folder of a plan that is not the installed one.
+    let in_folder = args
+        .plan
+        .file_name()
+        .is_some_and(|name| name == "plan.json")
+        && args.plan != Path::new(INSTALLED_PLAN);
+    let folder = args.plan.parent().filter(|_| in_folder);
+    let plan_again = smallest_queue(&hosts)
+        .filter(|_| failed.is_empty())
+        .and_then(|applied| plan_again(&document.plan, folder, applied));
     let all_in_sync = hosts.iter().all(is_in_sync);
     let report = Report {
         schema: REPORT,
@@ -100,6 +131,7 @@ fn run_with(args: &VerifyArgs) -> Result<Exit, Trouble> {
         hosts,
         failed,
         not_covered: NOT_COVERED,
+        plan_again,
     };
     if args.json {
         output::result(&pretty(&report))?;
@@ -153,6 +185,7 @@ fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<
         in_sync: verified.in_sync(),
         checks: &verified.checks,
         findings: &verified.findings,
+        hairpin_queue_applied: applied_queue(&present),
         ip_forwarded_datagrams: sysfs::table("/proc/net/snmp")
             .map_err(|e| e.to_string())
             .and_then(|table| {
@@ -228,9 +261,30 @@ fn plan_findings(host: &HostName, document: &PlanDocument, elsewhere: bool) -> V
     findings
 }
 
-/// All hosts of the plan, over SSH: each is given the plan and tells its part of the report.
-fn all(document: &PlanDocument) -> (Vec<Value>, Vec<Failed>) {
-    let hosts = &document.plan.hosts;
+/// The smallest queue size of the ports that is known to be loaded.
+fn applied_queue(present: &Present) -> u32 {
+    let of = |port: &PortNow| match (&port.more.queue_size, &port.more.queue_state) {
+        (Fact::Known(Some(size)), Fact::Known(Applied::Applied)) => *size,
+        _ => DEFAULT_HAIRPIN_QUEUE,
+    };
+    let sizes = present.ports.iter().map(of);
+    sizes.min().unwrap_or(DEFAULT_HAIRPIN_QUEUE)
+}
+
+/// The smallest queue size that is applied on these hosts.
+pub(super) fn smallest_queue(parts: &[Value]) -> Option<u32> {
+    let of = |part: &Value| {
+        let root = At::root("report", part);
+        // One of an earlier version does not tell.
+        let size = root.get("hairpin_queue_applied").ok()??;
+        size.integer(0, u32::MAX.into()).ok()
+    };
+    let sizes: Option<Vec<u32>> = parts.iter().map(of).collect();
+    sizes?.into_iter().min()
+}
+
+/// Hosts of the plan, over SSH: each is given the plan and tells its part of the report.
+pub(super) fn ask(document: &PlanDocument, hosts: &[HostName]) -> Asked {
     let arguments: Vec<[&str; 6]> = hosts
         .iter()
         .map(|host| ["verify", "--json", "--plan", "-", "--host", host.as_str()])
@@ -260,7 +314,7 @@ fn all(document: &PlanDocument) -> (Vec<Value>, Vec<Failed>) {
             }),
         }
     }
-    (told, failed)
+    Asked { told, failed }
 }
 
 /// Most hosts, checks and findings that are taken from one report.
@@ -314,6 +368,14 @@ fn check_finding(finding: &At, depth: usize) -> Result<bool, DocumentError> {
     Ok(refuses)
 }
 
+/// Whether this is the part that `host` told.
+pub(super) fn is_of(part: &Value, host: &HostName) -> bool {
+    At::root("report", part)
+        .need("host")
+        .and_then(|at| at.exactly(host.as_str()))
+        .is_ok()
+}
+
 /// Whether it is a problem, or one is among what follows from it.
 fn is_problem(finding: &At) -> Result<bool, DocumentError> {
     let mut problem = finding.need("severity")?.text()? == "problem";
@@ -325,7 +387,7 @@ fn is_problem(finding: &At) -> Result<bool, DocumentError> {
     Ok(problem)
 }
 
-fn is_in_sync(part: &Value) -> bool {
+pub(super) fn is_in_sync(part: &Value) -> bool {
     At::root("report", part)
         .need("in_sync")
         .and_then(|at| at.bool())
@@ -347,12 +409,22 @@ fn show(report: &Report) -> Result<(), Trouble> {
             report.hosts.len() + report.failed.len()
         );
     }
+    if let Some(line) = &report.plan_again {
+        text += &format!("the hairpin queues hold more now; plan again: {line}\n");
+    }
     text += "not covered:\n";
     for what in report.not_covered {
         text += &format!("  {what}\n");
     }
     output::result(&text)?;
     Ok(())
+}
+
+/// One host's part of a report, for people.
+pub(super) fn shown(part: &Value) -> Result<String, DocumentError> {
+    let mut text = String::new();
+    show_host(&mut text, &At::root("report", part))?;
+    Ok(text)
 }
 
 fn show_host(text: &mut String, part: &At) -> Result<(), DocumentError> {
@@ -428,7 +500,7 @@ fn show_finding(text: &mut String, finding: &At, depth: usize) -> Result<(), Doc
 }
 
 /// Text of another host, safe to show on a terminal.
-fn plain(text: &str) -> String {
+pub(super) fn plain(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_control())
         .take(2000)

@@ -1,7 +1,7 @@
 //! D-Bus, as much of it as a few calls to systemd need: messages as bytes, and a connection.
 //!
 //! The layout is that of the D-Bus specification 0.43, "Message Protocol". Calls carry strings
-//! alone; answers are read by whoever asked, who knows their signature. File descriptors are not
+//! and truth values alone; answers are read by whoever asked, who knows their signature. File descriptors are not
 //! asked for, so none come.
 
 use std::io::{self, Read, Write};
@@ -56,6 +56,8 @@ pub(super) enum Argument<'a> {
     Text(&'a str),
     /// `as`
     Texts(&'a [String]),
+    /// `b`
+    Flag(bool),
 }
 
 impl Call<'_> {
@@ -79,6 +81,11 @@ impl Call<'_> {
                     align(&mut body, 4);
                     put_number(&mut body, items.len());
                     body.extend(items);
+                }
+                Argument::Flag(flag) => {
+                    signature.push('b');
+                    align(&mut body, 4);
+                    put_number(&mut body, usize::from(*flag));
                 }
             }
         }

@@ -38,6 +38,17 @@ impl Process {
         sysfs::text(self.file("comm"))
     }
 
+    /// The file that it runs; with ` (deleted)` behind it when that is not there any more, or is another by
+    /// now (proc(5)). `None` when it cannot be read.
+    pub fn program(self) -> Option<String> {
+        let target = std::fs::read_link(self.file("exe")).ok()?;
+        Some(
+            Text::from_bytes(target.as_os_str().as_encoded_bytes())
+                .as_str()
+                .to_owned(),
+        )
+    }
+
     /// Its arguments; none for a kernel thread. A command line of more than a page is an error.
     pub fn arguments(self) -> Result<Vec<Vec<u8>>, Unread> {
         let bytes = sysfs::bytes(self.file("cmdline"))?;

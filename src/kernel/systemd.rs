@@ -1,4 +1,4 @@
-//! The units of the markers: their state, and jobs on them, over D-Bus to systemd itself.
+//! The units of the mesh and its markers: their state, and jobs on them, over D-Bus to systemd itself.
 //!
 //! root reaches systemd over a socket of its own, without a bus in between; where that is not to
 //! be had, the system bus is the other way. What is asked of several units is asked at once.
@@ -33,6 +33,9 @@ const BUS_ROOT: &str = "/org/freedesktop/DBus";
 /// How long systemd may take to answer a question. It answers at once, but for what waits on a
 /// reload of its units.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long reading all unit files anew may take: systemd runs its generators first, and gives them 90 s
+/// (`DEFAULT_TIMEOUT_USEC`).
+pub const RELOAD_PATIENCE: Duration = Duration::from_secs(90);
 /// Ends of jobs that are remembered while the number of our own job is not known yet.
 const MOST_JOBS: usize = 1024;
 
@@ -70,7 +73,7 @@ pub enum Error {
     /// The job did not end in time; systemd goes on with it.
     #[error("systemd is still at it: the job to {verb} {unit} has not ended in time")]
     Late {
-        /// `start`, `stop`, `restart`
+        /// `start`, `stop`, `restart`, `reload`
         verb: &'static str,
         /// The unit.
         unit: String,
@@ -80,7 +83,7 @@ pub enum Error {
         "cannot {verb} {unit}: the job ended in {job}, the unit in {result} (systemctl status {unit})"
     )]
     Job {
-        /// `start`, `stop`, `restart`
+        /// `start`, `stop`, `restart`, `reload`
         verb: &'static str,
         /// The unit.
         unit: String,
@@ -245,6 +248,83 @@ impl Systemd {
         }
     }
 
+    /// Has an active unit read its configuration anew (its `ExecReload=`), and waits until that is done.
+    pub fn reload_unit(&mut self, unit: &str, deadline: Instant) -> Result<(), Error> {
+        self.job("reload", "ReloadUnit", unit, deadline)
+    }
+
+    /// Reads all unit files anew (`systemctl daemon-reload`).
+    pub fn reload(&mut self, deadline: Instant) -> Result<(), Error> {
+        self.ask(&[manager("Reload", &[])], deadline).map(|_| ())
+    }
+
+    /// Has units start at boot, as their `[Install]` says (`systemctl enable`).
+    pub fn enable(&mut self, units: &[String]) -> Result<(), Error> {
+        // For good, and not in place of links that others made.
+        let arguments = [
+            Argument::Texts(units),
+            Argument::Flag(false),
+            Argument::Flag(false),
+        ];
+        self.unit_files(manager("EnableUnitFiles", &arguments))
+    }
+
+    /// Undoes [`Systemd::enable`]; nothing to do for units that are not enabled.
+    pub fn disable(&mut self, units: &[String]) -> Result<(), Error> {
+        let arguments = [Argument::Texts(units), Argument::Flag(false)];
+        self.unit_files(manager("DisableUnitFiles", &arguments))
+    }
+
+    /// Links of unit files count once the files are read anew.
+    fn unit_files(&mut self, call: Call) -> Result<(), Error> {
+        self.ask(&[call], Instant::now() + PATIENCE)?;
+        self.reload(Instant::now() + RELOAD_PATIENCE)
+    }
+
+    /// Whether a unit starts at boot: `enabled`, `disabled`, `static` ...; `None` where there is none.
+    pub fn unit_file_state(&mut self, unit: &str) -> Result<Option<Text>, Error> {
+        let arguments = [Argument::Text(unit)];
+        let calls = [manager("GetUnitFileState", &arguments)];
+        match self.ask(&calls, Instant::now() + PATIENCE) {
+            // What systemd answers for a unit without a file (errno ENOENT).
+            Err(Error::Refused { name, .. })
+                if [NO_SUCH_UNIT, "org.freedesktop.DBus.Error.FileNotFound"]
+                    .contains(&name.as_str()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+            Ok(answers) => {
+                let answer = answers.first().ok_or(Error::Malformed("no answer"))?;
+                Ok(Some(answer.body("s")?.text()?.into()))
+            }
+        }
+    }
+
+    /// Names of the units that systemd has in memory and whose names match a pattern.
+    pub fn matching(&mut self, pattern: &str) -> Result<Vec<String>, Error> {
+        let (states, patterns) = ([], [pattern.to_owned()]);
+        let arguments = [Argument::Texts(&states), Argument::Texts(&patterns)];
+        let answers = self.ask(
+            &[manager("ListUnitsByPatterns", &arguments)],
+            Instant::now() + PATIENCE,
+        )?;
+        let answer = answers.first().ok_or(Error::Malformed("no answer"))?;
+        Ok(listed(answer)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The exit status of a service's main process, once it has ended.
+    pub fn exit_status(&mut self, unit: &str) -> Result<u32, Error> {
+        let path = object(unit);
+        let answers = self.ask(&[property(&path, &EXIT_STATUS)], Instant::now() + PATIENCE)?;
+        let mut value = answers
+            .first()
+            .ok_or(Error::Malformed("no answer"))?
+            .body("v")?;
+        value.variant("i")?;
+        Ok(value.u32()?)
+    }
+
     fn job(
         &mut self,
         verb: &'static str,
@@ -380,6 +460,7 @@ const STARTED: [Argument; 2] = [
     Argument::Text(SERVICE),
     Argument::Text("ExecMainStartTimestampMonotonic"),
 ];
+const EXIT_STATUS: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("ExecMainStatus")];
 const RESULT: [Argument; 2] = [Argument::Text(SERVICE), Argument::Text("Result")];
 
 fn property<'a>(path: &'a str, arguments: &'a [Argument<'a>]) -> Call<'a> {

@@ -485,18 +485,18 @@ impl Sources {
     /// The queue pairs of others on the RDMA devices of the plan: not the kernel's own that every port
     /// has (`SMI`, `GSI`), and not this program's.
     pub fn open_queue_pairs(&mut self, subject: &Subject) -> Fact<Vec<Open>> {
-        let devices: Vec<RdmaName> = subject.ports.iter().map(|port| port.rdma.clone()).collect();
-        self.queue_pairs_on(&devices)
+        let wanted: Vec<RdmaName> = subject.ports.iter().map(|port| port.rdma.clone()).collect();
+        self.open_queue_pairs_on(&wanted)
     }
 
-    /// The same on these RDMA devices, as far as they are there.
-    pub fn queue_pairs_on(&mut self, names: &[RdmaName]) -> Fact<Vec<Open>> {
+    /// The same, on these RDMA devices.
+    pub fn open_queue_pairs_on(&mut self, wanted: &[RdmaName]) -> Fact<Vec<Open>> {
         let devices = match ask(&mut self.nldev, "RDMA devices", Nldev::devices) {
             Fact::Known(devices) => devices,
             Fact::NotObserved(why) => return Fact::NotObserved(why),
         };
         let mut all = Vec::new();
-        for name in names {
+        for name in wanted {
             let Some(device) = devices.iter().find(|device| device.name == *name) else {
                 continue;
             };

@@ -337,6 +337,23 @@ impl State {
         drop(lock);
     }
 
+    /// Removes everything that is remembered, and the folder: for good, once nothing is left to remember.
+    pub fn forget_all(self, lock: Lock) -> Result<(), Error> {
+        let failed = self.failed("");
+        let entries = rustix::fs::Dir::read_from(&self.folder).map_err(|e| failed(e.into()))?;
+        for entry in entries {
+            let entry = entry.map_err(|e| failed(e.into()))?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                unlinkat(&self.folder, name, AtFlags::empty())
+                    .map_err(|e| self.failed(&name.to_string_lossy())(e.into()))?;
+            }
+        }
+        rustix::fs::rmdir(&self.path).map_err(|e| failed(e.into()))?;
+        drop(lock);
+        Ok(())
+    }
+
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         let failed = self.failed(name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -74,3 +74,6 @@ pub const MARKER_UNIT: &str = "dsv41-mesh-marker@";
 pub fn marker_unit(device: &RdmaName) -> String {
     format!("{MARKER_UNIT}{device}.service")
 }
+
+/// The engine's environment without its ring: what has to be in place before a mesh is taken down.
+pub const ENGINE_OFF: &str = "DSV41_ROCE_RING=0 SGLANG_ROCE_ALLREDUCE=0";

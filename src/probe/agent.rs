@@ -52,7 +52,7 @@ pub fn serve(
 
 /// Whose queue pairs are open on these devices, in words, one for each process; `None` when that cannot be seen.
 fn others(devices: &[RdmaName]) -> Option<Vec<String>> {
-    let open = Sources::default().queue_pairs_on(devices);
+    let open = Sources::default().open_queue_pairs_on(devices);
     let mut rows: Vec<String> = Vec::new();
     for device in open.known()? {
         for qp in &device.queue_pairs {

@@ -13,6 +13,7 @@
                                  kept, who is in the way
   native.py queue-killed [--every N]  hairpin-queue killed at each Nth system call that sends, renames or removes:
                                  the next run finishes it
+  native.py deploy               from bare nodes to a mesh and back: deploy, plan, enable, upgrade, roll back, uninstall
   native.py killed [--every N]   killed at each Nth system call that sends, writes or renames: the next `up`
                                  converges, the next `down` leaves what was before
 """
@@ -750,6 +751,164 @@ def queue_killed(every):
     at_once(lambda node: on(node, "rm -rf /run/dsv41-mesh"), NODES)
 
 
+# ---- deploy --------------------------------------------------------------------------------------------
+
+MESH = "dsv41-mesh.service"
+STAND_IN_UNIT = "/etc/systemd/system/dsv41-mesh-marker@.service"
+# What the marker's unit needs on these nodes beyond what it says: the stand-in for libmlx5, and what that opens.
+DROP_IN = "/run/systemd/system/dsv41-mesh-marker@.service.d"
+ON_STAND_IN = "[Service]\\nEnvironment=LD_PRELOAD=/usr/local/lib/mlx5-shim/libmlx5.so.1\\nDeviceAllow=/dev/fakehw_marker rw\\n"
+
+
+def files(node):
+    """Every file that an installation could leave, with what it is."""
+    places = "/etc /opt /usr/local /root /tmp /var/tmp /run/dsv41-mesh"
+    what = r"-type d -printf '%p %y %m\n' -o -printf '%p %y %m %s %l\n'"
+    return on(node, f"find {places} ! -path '/root/mesh-*' {what} 2>/dev/null | sort")
+
+
+def kernel_state(node):
+    """The state of a node without the files of the mesh."""
+    return "\n".join(line for line in state(node).splitlines() if "dsv41-mesh" not in line)
+
+
+def deployed(arguments, codes=(0,)):
+    """Runs `deploy` here; its report and what it said."""
+    done = subprocess.run([mesh.PROGRAM, "deploy", "--json", *arguments], capture_output=True, text=True, timeout=1200, stdin=subprocess.DEVNULL)
+    check(done.returncode in codes, f"deploy {arguments}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout), done.stderr
+
+
+def unit_states(node, unit=MESH):
+    return on(node, f"systemctl is-enabled {unit}; systemctl is-active {unit}; true").split()
+
+
+def deploy():
+    folder = scratch()
+    on_all = lambda command: at_once(lambda node: on(node, command), NODES)
+    on_all(
+        f"mkdir -p {DROP_IN} && printf '{ON_STAND_IN}' >{DROP_IN}/stand-in.conf; "
+        f"if test -x {PROGRAM}; then {PROGRAM} down --force >/dev/null 2>&1; fi; rm -rf /opt/dsv41-mesh /etc/dsv41-mesh /run/dsv41-mesh; "
+        f"if test -e {STAND_IN_UNIT}; then mv {STAND_IN_UNIT} /run/ring/; fi; systemctl daemon-reload"
+    )
+    bare = at_once(files, NODES)
+    before = at_once(kernel_state, NODES)
+
+    # The program alone, with which the first inventory runs.
+    report, _ = deployed(NODES)
+    check(all(h["stage"] == "install" and h["exit"] == 0 for h in report["hosts"]), f"{report}")
+    for node, was in zip(NODES, bare):
+        more = [line.split()[0] for line in sorted(files(node).splitlines()) if line not in was.splitlines()]
+        check(more == ["/opt/dsv41-mesh", "/opt/dsv41-mesh/bin", PROGRAM, "/usr/local/bin/hairpin-mesh"], f"{node}: deploy without a plan left {more}")
+    mesh.inventory(folder)
+    ok("bare nodes: the program alone is deployed, and the first inventory runs")
+
+    ring = planned(folder)
+    plan = str(folder / "ring-mesh")
+    deployed(["--plan", plan, *NODES])
+    for node in NODES:
+        check(unit_states(node) == ["disabled", "inactive"], f"{node}: {unit_states(node)} without --enable")
+        check(on(node, "cat /etc/dsv41-mesh/host").strip() == node, f"{node}: its name")
+    same(before, at_once(kernel_state, NODES), "deploy without --enable")
+    report, said = deployed(["--plan", plan, NODES[0]])
+    check(all(did == "kept" for _, did in report["hosts"][0]["files"]), f"deploy again: {report}")
+    ok("program, units and plan on four nodes; nothing is enabled or started, and a second time nothing is done")
+
+    # One node where it cannot be: it stays as it was, the others go on, and nothing is enabled.
+    on(NODES[2], "chmod 777 /etc/dsv41-mesh")
+    was = files(NODES[2])
+    report, said = deployed(["--plan", plan, "--enable", *NODES], (2,))
+    check("is not root's alone" in said and not report["enabled"], f"{report}\n{said}")
+    check([h["exit"] for h in report["hosts"]] == [0, 0, 2, 0], f"{report}")
+    check(files(NODES[2]) == was, f"{NODES[2]}: not as it was")
+    on(NODES[2], "chmod 755 /etc/dsv41-mesh")
+    check(unit_states(NODES[0]) == ["disabled", "inactive"], "enabled although a node failed")
+    ok("a node that cannot be installed is as it was, and no node is enabled")
+
+    report, said = deployed(["--plan", plan, "--enable", *NODES])
+    check(report["enabled"] and all(h["stage"] == "verify" for h in report["hosts"]), f"{report}\n{said}")
+    check(report["plan_again"] == f"hairpin-mesh plan --out {plan} {' '.join(NODES)}", f"plan again: {report['plan_again']}")
+    for node in NODES:
+        check(unit_states(node) == ["enabled", "active"], f"{node}: {unit_states(node)}")
+    at_once(ring.write, range(len(ring.diagonals)), workers=2)
+    ok("--enable: queues, ports, up and verify, each on all nodes; RDMA over all eight diagonals; the plan is to be made again")
+
+    done = mesh.program("plan", "--out", plan, *NODES)
+    check(done.returncode == 0, f"plan again: {done.stderr}")
+    again = json.loads((folder / "ring-mesh" / "plan.json").read_text())
+    check((again["hairpin_queue_size"], again["size_cap_bytes"]) == (8192, 262144), f"planned again: {again['size_cap_bytes']}")
+    pids = lambda: at_once(lambda n: on(n, "systemctl show -P MainPID 'dsv41-mesh-marker@*'").split(), NODES)
+    first = pids()
+    report, said = deployed(["--plan", plan, "--enable", *NODES])
+    check(report["enabled"] and report["plan_again"] is None, f"{report}\n{said}")
+    check(pids() == first, "a second --enable started markers anew")
+
+    # An upgrade beside the engine.
+    newer = folder / "newer"
+    newer.write_bytes(open(mesh.PROGRAM, "rb").read() + b"\n")
+    n = Node(ring, NODES[0])
+    device = n.markers[0]
+    n.on(f"setsid ibv_rc_pingpong -d {device} -g {ring.plan['gid_index']} -p 20557 >/dev/null 2>&1 </dev/null & disown")
+    n.on("for i in $(seq 300); do rdma resource show qp | grep -q ibv_rc_pingpong && exit 0; sleep 0.1; done; exit 1")
+    report, said = deployed(["--binary", str(newer), *NODES])
+    check(pids() == first, "an upgrade dropped a marker")
+    check(said.count("goes on with its earlier program") == sum(len(p) for p in first), f"an upgrade says {said}")
+    report, said = deployed(["--binary", str(newer), "--restart", *NODES], (1,))
+    check([h["exit"] for h in report["hosts"]] == [1, 0, 0, 0] and "ibv_rc_pingpong" in said, f"{report}\n{said}")
+    now = pids()
+    check(now[0] == first[0] and all(a != b for a, b in zip(now[1:], first[1:])), f"--restart: {first} to {now}")
+    ok("an upgrade keeps every marker and says so; --restart starts them anew, but not under open queue pairs")
+
+    # Down and uninstall are refused likewise; systemd's stop goes on, and logs whose they are.
+    check(down(n.name, "", (1,))["verdict"] == "refused", "down under open queue pairs")
+    report = told(n.name, "uninstall", (1,))[0]
+    check(report["verdict"] == "refused" and "DSV41_ROCE_RING=0" in report["down"]["engine_first"], f"{report}")
+    check(unit_states(n.name) == ["enabled", "active"], "a refused uninstall stopped the unit")
+    for answer, code in (("n", 1), ("y", 0)):
+        done = subprocess.run(["ssh", "-tt", n.name, f"{PROGRAM} down"], input=answer + "\n", capture_output=True, text=True, timeout=LIMIT)
+        check(done.returncode == code and "go on all the same?" in done.stdout, f"down at a terminal, {answer}: {done.returncode}\n{done.stdout}{done.stderr}")
+    up(n.name)
+    n.on(f"systemctl stop {MESH}")
+    text = n.on(f"journalctl -o cat -u {MESH}")
+    check("ibv_rc_pingpong" in text and "going on, as told" in text, f"the journal of the stop: {text}")
+    check(n.on("ip route show proto 141") == "", "a stop left routes")
+    n.on(f"pkill ibv_rc_pingpong; systemctl start {MESH}")
+    check(verify(n.name) == 0, "started again")
+    ok("down and uninstall are refused under open queue pairs, or ask at a terminal; systemctl stop goes on and names their owner")
+
+    # Rolled back as users do it; then away.
+    on_all(f"systemctl disable --now {MESH}")
+    for node in NODES:
+        check(unit_states(node) == ["disabled", "inactive"], f"{node}: {unit_states(node)}")
+        check(on(node, "systemctl list-units --plain --no-legend 'dsv41*'") == "", f"{node}: units after the rollback")
+        check(on(node, "ip route show proto 141; tc filter show dev enp1s0f0np0 ingress") == "", f"{node}: rolled back, and something is left")
+    # The unit loads the queue size itself, too, as after a boot.
+    some = NODES[:2]
+    ports = {node: [p["netdev"] for p in ring.plan["ports"] if p["host"] == node] for node in some}
+    sizes = lambda node: [int(on(node, f"cat /sys/class/net/{dev}/fakehw/loaded_queue_size")) for dev in ports[node]]
+    at_once(lambda node: told(node, "hairpin-queue 1024"), NODES)
+    check([sizes(node) for node in some] == [[1024] * 4] * 2, "hairpin-queue 1024")
+    at_once(lambda node: on(node, f"systemctl enable {MESH}; timeout 300 systemctl start --no-block {MESH}"), some)
+    for node in some:
+        on(node, f"for i in $(seq 80); do systemctl -q is-active {MESH} && exit 0; sleep 1; done; systemctl status {MESH}; exit 1")
+        check(verify(node) == 0 and sizes(node) == [8192] * 4, f"{node}: started by its unit alone: {sizes(node)}")
+    # All units at once and not to be called back, as at a shutdown.
+    on(some[0], f"systemctl stop --job-mode=replace-irreversibly {MESH} 'dsv41-mesh-marker@*'")
+    check("Failed" not in on(some[0], f"systemctl is-failed {MESH}; journalctl -o cat -u {MESH} -n 3"), "a stop of all units at once")
+    check(on(some[0], "ip route show proto 141") == "", "a stop of all units at once left routes")
+    at_once(lambda node: told(node, "hairpin-queue 1024"), some)
+    at_once(lambda node: told(node, "uninstall"), NODES)
+    for node, was in zip(NODES, bare):
+        same_on(node, was, files(node), "uninstall")
+        check(on(node, "systemctl list-units --plain --no-legend 'dsv41*'") == "", f"{node}: units after uninstall")
+    ok("rolled back by systemctl disable --now; uninstall, of a mesh that is up too, leaves no file")
+
+    on_all(f"rm -rf {DROP_IN}; if test -e /run/ring/{STAND_IN_UNIT.split('/')[-1]}; then mv /run/ring/{STAND_IN_UNIT.split('/')[-1]} {STAND_IN_UNIT}; fi; systemctl daemon-reload")
+    mine = open(mesh.PROGRAM, "rb").read()
+    give = f"mkdir -p /opt/dsv41-mesh/bin && cat >{PROGRAM} && chmod 755 {PROGRAM}"
+    at_once(lambda node: on(node, give, input=mine), NODES)
+
+
 # ---- killed --------------------------------------------------------------------------------------------
 
 
@@ -791,6 +950,7 @@ def main():
     verbs.add_parser("marker")
     verbs.add_parser("probe")
     verbs.add_parser("demo")
+    verbs.add_parser("deploy")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
     verbs.add_parser("queue")
     verbs.add_parser("queue-killed").add_argument("--every", type=int, default=5)
@@ -801,6 +961,7 @@ def main():
         "marker": marker,
         "probe": probe,
         "demo": demo,
+        "deploy": deploy,
         "killed": lambda: killed(options.every),
         "queue": queue,
         "queue-killed": lambda: queue_killed(options.every),

@@ -803,9 +803,11 @@ def test(options):
                         native("killed", "--every", str(options.kill_every)),
                         native("faults"),
                         native("marker"),
+                        native("probe"),
                     ]
                 )
                 # Each kill costs two re-initialisations.
+                rings.append([native("deploy")])
                 rings.append([native("queue"), native("queue-killed", "--every", str(max(5, options.kill_every)))])
             for tests in rings:
                 with ring_for(options) as ring:
