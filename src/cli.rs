@@ -432,6 +432,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_units_run_is_a_command_line_of_this_program() {
+        use crate::install::{MARKER_UNIT_TEXT, MESH_UNIT_TEXT};
+        let texts = [MESH_UNIT_TEXT, MARKER_UNIT_TEXT];
+        let lines = texts.iter().flat_map(|text| text.lines());
+        let commands = lines
+            .filter(|line| line.starts_with("Exec"))
+            .filter_map(|line| line.split_once('='));
+        let mut seen = 0;
+        for (key, command) in commands {
+            let command = command.replace("%i", "rocep1s0f0");
+            let parsed = Cli::try_parse_from(command.split(' '));
+            assert!(parsed.is_ok(), "{key}: {parsed:?}");
+            seen += 1;
+        }
+        assert_eq!(seen, 4);
+    }
+
+    #[test]
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
