@@ -23,6 +23,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import mesh
 from mesh import LIMIT, NODES, at_once, check, forwarded, judged, ok, on, planned, same, scratch
@@ -842,6 +843,35 @@ def deploy():
     report, said = deployed(["--plan", plan, "--enable", *NODES])
     check(report["enabled"] and report["plan_again"] is None, f"{report}\n{said}")
     check(pids() == first, "a second --enable started markers anew")
+
+    # A link that goes and comes: the kernel takes the routes over it away, and does not give ours back.
+    n = Node(ring, NODES[1])
+    dev = n.routes[0]["dev"]
+    n.on(f"ip link set {dev} down")
+    found = codes_of(told(n.name, "verify", (1,))[0]["hosts"][0]["findings"])
+    check("port-link" in found, f"{n.name}: {dev} is down, and verify finds {found}")
+    n.on(f"ip link set {dev} up && for i in $(seq 300); do rdma link show {ring.ports[n.name, dev]['rdma']}/1 | grep -q ACTIVE && exit 0; sleep 0.1; done; exit 1")
+    verify(n.name, "route-missing")
+    n.on(f"systemctl reload {MESH}")
+    check(verify(n.name) == 0, f"{n.name}: not healed after a link flap")
+    at_once(ring.write, range(len(ring.diagonals)), workers=2)
+    ok("a link that flaps: verify names it, and what it took; systemctl reload brings that back")
+
+    # The node's user space starts anew: units stop, and start by themselves.
+    count = "systemctl show -P SoftRebootsCount"
+    was = int(n.on(count))
+    subprocess.run(["ssh", n.name, "systemctl soft-reboot --no-block"], capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+    for _ in range(LIMIT):
+        done = subprocess.run(["ssh", "-o", "ConnectTimeout=5", n.name, count], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+        if done.returncode == 0 and done.stdout.strip().isdigit() and int(done.stdout) > was:
+            break
+        time.sleep(1)
+    else:
+        check(False, f"{n.name} did not come back from its soft reboot: {done.stdout}{done.stderr}")
+    n.on(f"for i in $(seq 90); do systemctl -q is-active {MESH} && exit 0; sleep 1; done; systemctl status {MESH}; exit 1")
+    check(verify(n.name) == 0, f"{n.name}: not as planned after a soft reboot")
+    at_once(ring.write, range(len(ring.diagonals)), workers=2)
+    ok("a node whose user space is started anew: the mesh went down and is up again by itself")
 
     # An upgrade beside the engine.
     newer = folder / "newer"
