@@ -584,16 +584,18 @@ fn while_it_holds_the_rule_it_has_no_capability_is_never_woken_and_is_small() {
     }
     assert_eq!(marker.status("NoNewPrivs"), "1");
     assert_eq!(marker.status("Threads"), "1");
+    // A program that is not optimised is larger; on the ring the released one is held to 4 MiB.
+    let most = if cfg!(debug_assertions) { 6144 } else { 4096 };
     // What it does last before it waits is to give memory back.
     let resident = || -> u32 {
         let text = marker.status("VmRSS");
         text.trim_end_matches(" kB").parse().unwrap()
     };
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while resident() >= 4096 && std::time::Instant::now() < until {
+    while resident() >= most && std::time::Instant::now() < until {
         std::thread::yield_now();
     }
-    assert!(resident() < 4096, "{} KiB", resident());
+    assert!(resident() < most, "{} KiB", resident());
     let before = marker.status("voluntary_ctxt_switches");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert_eq!(marker.status("voluntary_ctxt_switches"), before);

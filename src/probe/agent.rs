@@ -40,7 +40,11 @@ pub fn serve(
                 None => return Ok(()),
             },
             #[cfg(not(feature = "rdma"))]
-            Ask::Open { .. } => error("this program was built without the feature `rdma`"),
+            Ask::Open { .. } => {
+                // No run can be under way.
+                let _ = called;
+                error("this program was built without the feature `rdma`")
+            }
             Ask::Connect { .. } | Ask::Arm { .. } | Ask::Run { .. } | Ask::Close => {
                 error("nothing is open")
             }
