@@ -4,50 +4,17 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
+#[path = "common/stand_in.rs"]
+mod stand_in;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::OnceLock;
 
 use common::not_tested;
+use stand_in::libraries;
 use tempfile::TempDir;
-
-/// The folder with the two libraries, built once.
-fn libraries() -> &'static Path {
-    static BUILT: OnceLock<TempDir> = OnceLock::new();
-    BUILT
-        .get_or_init(|| {
-            let folder = tempfile::tempdir().unwrap();
-            let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/rdma_core");
-            let versions =
-                Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ring/mlx5-shim/libmlx5.map");
-            let version_script = format!("-Wl,--version-script={}", versions.display());
-            for (source, library, more) in [
-                ("ibverbs.c", "libibverbs.so.1", None),
-                ("mlx5.c", "libmlx5.so.1", Some(version_script.as_str())),
-            ] {
-                let output = compiler()
-                    .args(["-Wall", "-Wextra", "-std=gnu11", "-shared", "-fPIC", "-o"])
-                    .arg(folder.path().join(library))
-                    .arg(sources.join(source))
-                    .args(more)
-                    .output()
-                    .unwrap();
-                assert!(output.status.success(), "{}", text(&output.stderr));
-            }
-            folder
-        })
-        .path()
-}
-
-/// The C compiler that `native/build.rs` finds, too, when this was built for another machine.
-fn compiler() -> Command {
-    let of_target = format!("CC_{}_unknown_linux_gnu", std::env::consts::ARCH);
-    let named = std::env::var_os(of_target).or_else(|| std::env::var_os("CC"));
-    Command::new(named.unwrap_or_else(|| "cc".into()))
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
