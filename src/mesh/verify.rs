@@ -67,9 +67,9 @@ impl Verified {
 
 /// What a look cannot show, whatever was found.
 pub const NOT_COVERED: &[&str] = &[
-    "whether packets really take the hairpin, and none is lost: RDMA over each path shows it",
+    "whether packets really take the hairpin, and none is lost: hairpin-mesh probe shows it",
     "whether the hairpin queues hold the bursts of the engine: rx_out_of_buffer of the ports shows it",
-    "whether the kernel forwards in place of the NIC: IpForwDatagrams counts all that a node forwards, so its rise says something around a probe alone",
+    "whether the kernel forwards in place of the NIC: IpForwDatagrams counts all that a node forwards, so its rise says something around a run alone, which hairpin-mesh probe makes",
 ];
 
 /// Holds the host against its plan.
@@ -361,7 +361,7 @@ fn idle(dev: &NetdevName, rule: &Filter, present: &Present) -> Option<Finding> {
             "marked packets taken by the NIC",
         )
         .at(Object::Rule(dev.clone(), rule.clone()))
-        .advise("if opposite-node traffic fails: hairpin-mesh down, then up; else it is another protocol's packets"),
+        .advise("hairpin-mesh probe tells whether the path works; when it does not: hairpin-mesh down, then up"),
     )
 }
 
