@@ -681,6 +681,27 @@ fn an_address_that_does_not_come_back_is_named_and_the_next_function_is_not_begu
 }
 
 #[test]
+fn a_note_whose_port_has_another_address_in_the_plan_is_finished_by_the_plans() {
+    each(|plan, host, up| {
+        let mut machine = Machine::new(plan, host, up);
+        machine.reinit = Reinit::NoAddress;
+        machine.run(&ASKED);
+        machine.reinit = Reinit::Right;
+        let dev = host.ports[0].netdev.clone();
+        machine.come_back(&dev);
+        let mut note = machine.note.clone().unwrap();
+        note.addresses = vec!["192.0.2.7/24".parse().unwrap()];
+        let wanted = machine.memory.wanted.clone();
+        let end = resume(&mut machine, &note, &wanted, &mut |_, _| {});
+        assert!(matches!(end, End::NotBack { .. }), "{end:?}");
+        let note = note.as_planned(host.ports[0].ipv4);
+        let end = resume(&mut machine, &note, &wanted, &mut |_, _| {});
+        assert_eq!(end, End::Done);
+        assert_eq!(machine.note, None);
+    });
+}
+
+#[test]
 fn a_re_initialisation_that_breaks_is_told_with_what_may_help() {
     each(|plan, host, up| {
         let mut machine = Machine::new(plan, host, up);

@@ -148,7 +148,7 @@ impl FunctionReport {
             Fact::NotObserved(why) => format!("re-initialisations not observed: {why}"),
         };
         format!(
-            "{}{} {} {pci}: {}, {}, {reloads}{}\n",
+            "{} {} {} {pci}: {}, {}, {reloads}{}\n",
             output::standing(standing),
             self.netdev,
             self.rdma,
@@ -413,7 +413,13 @@ impl Queue {
                 fabric.subject.add(&old, applied.plan.gid_index);
             }
         }
-        let underway = state.underway()?;
+        let underway = state.underway()?.map(|underway| {
+            let mut rows = fabric.plan.iter().flat_map(|plan| &plan.ports);
+            match rows.find(|row| row.netdev == underway.netdev) {
+                Some(row) => underway.as_planned(row.ipv4),
+                None => underway,
+            }
+        });
         let mut watch = Watch::open();
         let mut node = Node {
             sources: Sources::default(),
@@ -616,7 +622,7 @@ pub(super) fn left_unfinished(host: &HostName, dev: &NetdevName) -> Finding {
         "a run that re-initialised it ended in the middle",
         "its end",
     )
-    .advise("hairpin-mesh up, or hairpin-queue SIZE, goes on from there")
+    .advise("hairpin-mesh up, or hairpin-queue SIZE, goes on from there; up --force also gives up what does not come back")
     .on(host)
     .at(dev)
 }
@@ -720,7 +726,7 @@ impl Told {
         }
         if matches!(state.underway(), Ok(Some(_))) {
             told.differs.push(format!(
-                "how the port was is kept in {}, and the next run goes on from it",
+                "how the port was is kept in {}, and the next run goes on from it; hairpin-mesh up --force gives up what does not come back",
                 state.underway_path().display()
             ));
         }

@@ -40,6 +40,8 @@ enum Verdict {
     Applied,
     /// What adds was done; what would disturb open queue pairs was not.
     PartlyApplied,
+    /// Everything of the mesh is as planned; the hairpin queue alone was left as it is.
+    QueueLeft,
     /// There is something to do (`--check`, `--dry-run`).
     WorkToDo,
     /// Something is in the way or not as planned; nothing was done.
@@ -205,13 +207,20 @@ impl Up {
                 .iter()
                 .map(|row| row.netdev.clone())
                 .collect(),
-            underway: state.underway()?,
+            underway: state.underway()?.map(|underway| {
+                let mut rows = host_plan.ports.iter();
+                match rows.find(|row| row.netdev == underway.netdev) {
+                    Some(row) => underway.as_planned(row.ipv4),
+                    None => underway,
+                }
+            }),
         };
         if queue.is_done(&mut sources, &subject) && steps_of(&present).1 == steps::Up::default() {
-            if state.has_journal() {
+            let may_write = !args.check && !args.dry_run;
+            if may_write && state.has_journal() {
                 state.remove_journal()?;
             }
-            if !known_already && !args.check && !args.dry_run {
+            if may_write && !known_already {
                 state.write_applied(host, plan, &plan_sha256)?;
             }
             return Ok(Verdict::InSync);
@@ -329,8 +338,10 @@ impl Up {
                 }
                 Ok(if self.is_whole() {
                     Verdict::Applied
-                } else {
+                } else if self.not_done.iter().any(left) {
                     Verdict::PartlyApplied
+                } else {
+                    Verdict::QueueLeft
                 })
             }
             Outcome::Restored { why } => {
@@ -422,7 +433,18 @@ impl Up {
                     self.changes.push(ChangeReport::of_action(action, remark));
                 };
                 let end = queue::resume(&mut queues, underway, &wanted, &mut told);
-                if end != End::Done {
+                if let (End::NotBack { missing }, true) = (&end, args.force) {
+                    self.queue_findings.push(
+                        Finding::warning(
+                            "hairpin-queue-given-up",
+                            format!("not back: {}", missing.join("; ")),
+                            "it back; --force gave up waiting for it",
+                        )
+                        .on(&host)
+                        .at(&underway.netdev),
+                    );
+                    queues.node.state.note_underway(None)?;
+                } else if end != End::Done {
                     let ended = Ended {
                         done: Vec::new(),
                         at: Some(underway.netdev.clone()),
@@ -548,7 +570,7 @@ impl Up {
         match verdict {
             // Showing what would be done is all that was asked for.
             _ if args.dry_run => Exit::Yes,
-            Verdict::InSync | Verdict::Applied => Exit::Yes,
+            Verdict::InSync | Verdict::Applied | Verdict::QueueLeft => Exit::Yes,
             Verdict::WorkToDo | Verdict::PartlyApplied | Verdict::Refused => Exit::No,
             Verdict::NotReady => Exit::NotReady,
             Verdict::Restored => Exit::Restored,
@@ -589,6 +611,10 @@ impl Up {
                 "{host}: {} changed, {} not done\n",
                 self.changes.len(),
                 self.not_done.len()
+            ),
+            Verdict::QueueLeft => format!(
+                "{host}: done, {} changed; the hairpin queue was left as it is\n",
+                self.changes.len()
             ),
             Verdict::WorkToDo => format!(
                 "{host}: {} to do\n",

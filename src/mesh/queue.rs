@@ -413,6 +413,17 @@ impl Underway {
         })
     }
 
+    /// What of it still makes sense to wait for, where the plan has this port with this address: the
+    /// plan's address in place of those that the port had.
+    pub fn as_planned(&self, address: Cidr) -> Underway {
+        let gid = Gid::ipv4_mapped(address.address);
+        Underway {
+            addresses: vec![address],
+            gid: self.gid.map(|_| gid),
+            ..self.clone()
+        }
+    }
+
     /// What of it is not back, but for the offload.
     pub fn missing(&self, present: &Present) -> Vec<String> {
         let dev = &self.netdev;

@@ -483,7 +483,7 @@ impl Sources {
     }
 
     /// The queue pairs of others on the RDMA devices of the plan: not the kernel's own that every port
-    /// has (`SMI`, `GSI`), and not this program's.
+    /// has (`SMI`, `GSI`), and not this process's.
     pub fn open_queue_pairs(&mut self, subject: &Subject) -> Fact<Vec<Open>> {
         let wanted: Vec<RdmaName> = subject.ports.iter().map(|port| port.rdma.clone()).collect();
         self.open_queue_pairs_on(&wanted)
@@ -518,15 +518,13 @@ impl Sources {
     }
 }
 
-/// The name that the kernel shows for a process of this program.
-const OWN_COMMAND: &str = "hairpin-mesh";
-
 fn of_others(qp: rdma::Qp) -> Option<QueuePair> {
     if matches!(qp.kind.as_str(), "SMI" | "GSI") {
         return None;
     }
     let qp = queue_pair(qp);
-    (qp.owner.known().map(Text::as_str) != Some(OWN_COMMAND)).then_some(qp)
+    // Another process of this program (a probe of another head, say) is somebody.
+    (qp.pid != Some(std::process::id())).then_some(qp)
 }
 
 fn link_now(link: &Link) -> LinkNow {
