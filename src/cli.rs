@@ -88,7 +88,8 @@ pub struct UpArgs {
     /// each such function, whose link goes away for seconds. Never while somebody's queue pairs are open.
     #[arg(long)]
     pub set_hairpin_queue: bool,
-    /// Replace, remove and restart also while somebody's queue pairs are open, whose traffic notices.
+    /// Replace, remove and restart also while somebody's queue pairs are open, whose traffic notices; and
+    /// give up, with a warning, what did not come back from a re-initialisation that ended in the middle.
     #[arg(long)]
     pub force: bool,
     /// Show what would be done, and do nothing.

@@ -619,7 +619,7 @@ pub(super) fn add_port(subject: &mut Subject, underway: Option<&crate::mesh::que
 pub(super) fn left_unfinished(host: &HostName, dev: &NetdevName) -> Finding {
     Finding::warning(
         "hairpin-queue-unfinished",
-        "a run that re-initialised it ended in the middle",
+        "a run that was to re-initialise it ended in the middle",
         "its end",
     )
     .advise("hairpin-mesh up, or hairpin-queue SIZE, goes on from there; up --force also gives up what does not come back")

@@ -618,7 +618,8 @@ impl Up {
             ),
             Verdict::WorkToDo => format!(
                 "{host}: {} to do\n",
-                self.changes.len() + self.not_done.len()
+                // What a run left in the middle is one, too: what comes of it cannot be said before.
+                (self.changes.len() + self.not_done.len()).max(1)
             ),
             Verdict::Refused | Verdict::NotReady if self.changes.is_empty() => {
                 format!("{host}: nothing was changed\n")
