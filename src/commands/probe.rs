@@ -10,7 +10,7 @@ use crate::cli::ProbeArgs;
 use crate::node::identity::read_plan;
 use crate::output;
 use crate::plan::{PathRow, Plan};
-use crate::probe::run::{Agents, Options, PathReport, SizeReport, others, run as measure};
+use crate::probe::run::{Agents, Options, PathReport, SizeReport, others, reach, run as measure};
 use crate::probe::verdict::Verdict;
 use crate::probe::{agent as end, statistics};
 
@@ -24,7 +24,7 @@ const PUBLISHED: u32 = 61_440;
 #[derive(Serialize)]
 struct Report<'a> {
     schema: &'static str,
-    plan_sha256: &'a str,
+    plan_sha256: Option<&'a str>,
     /// Whether every path was carried by NICs alone.
     proven: bool,
     /// Messages each way that counted, and before them.
@@ -32,8 +32,17 @@ struct Report<'a> {
     warm_up: u64,
     /// Whose queue pairs were open on the devices meanwhile.
     others: &'a [String],
+    /// Hosts on which that is not observed.
+    others_not_observed: &'a [String],
     paths: &'a [PathReport],
     trouble: Vec<String>,
+}
+
+/// What was seen of others.
+#[derive(Default)]
+struct Seen<'a> {
+    others: &'a [String],
+    unseen: &'a [String],
 }
 
 pub(super) fn run(args: ProbeArgs) -> Result<Exit, Trouble> {
@@ -41,8 +50,8 @@ pub(super) fn run(args: ProbeArgs) -> Result<Exit, Trouble> {
     if let (Err(trouble), true) = (&result, args.json) {
         report(
             &args,
-            "",
-            &[],
+            None,
+            Seen::default(),
             &[],
             trouble.to_string().lines().map(str::to_owned).collect(),
         )?;
@@ -55,24 +64,33 @@ fn run_with(args: &ProbeArgs) -> Result<Exit, Trouble> {
     let plan = &document.plan;
     let paths = selected(plan, args)?;
     let mut agents = Agents::default();
-    let mut open = Vec::new();
+    let unreached = reach(plan, &paths, &mut agents);
+    if !unreached.is_empty() {
+        return Err(Trouble::Several(unreached));
+    }
+    let (mut open, mut unseen) = (Vec::new(), Vec::new());
     for (host, rows) in others(plan, &paths, &mut agents) {
         match rows {
             Some(rows) => open.extend(rows.into_iter().map(|row| format!("{host} {row}"))),
-            None => open.push(format!("{host}: open queue pairs not observed")),
+            None => unseen.push(host.to_string()),
         }
+    }
+    for host in &unseen {
+        output::warning(&format!(
+            "{host}: whether queue pairs of others are open is not observed"
+        ));
     }
     for row in &open {
         output::warning(&format!("queue pairs of others are open: {row}"));
     }
     let sizes = if !args.sizes.is_empty() {
         args.sizes.clone()
-    } else if open.is_empty() {
+    } else if open.is_empty() && unseen.is_empty() {
         let mut sizes = vec![SMALL[0], SMALL[1], PUBLISHED, plan.size_cap_bytes];
         sizes.dedup();
         sizes
     } else {
-        output::warning("no size above 4096 bytes is measured beside them (--size does)");
+        output::warning("no size above 4096 bytes is measured then (--size does)");
         SMALL.to_vec()
     };
     let options = Options {
@@ -89,7 +107,11 @@ fn run_with(args: &ProbeArgs) -> Result<Exit, Trouble> {
     });
     bar.finish_and_clear();
     if args.json {
-        report(args, &document.sha256(), &open, &reports, Vec::new())?;
+        let seen = Seen {
+            others: &open,
+            unseen: &unseen,
+        };
+        report(args, Some(&document.sha256()), seen, &reports, Vec::new())?;
     } else {
         output::result(&table(&reports))?;
     }
@@ -99,8 +121,8 @@ fn run_with(args: &ProbeArgs) -> Result<Exit, Trouble> {
 
 fn report(
     args: &ProbeArgs,
-    plan_sha256: &str,
-    others: &[String],
+    plan_sha256: Option<&str>,
+    seen: Seen,
     paths: &[PathReport],
     trouble: Vec<String>,
 ) -> Result<(), Trouble> {
@@ -110,7 +132,8 @@ fn report(
         proven: trouble.is_empty() && paths.iter().all(|path| path.verdict == Verdict::Hardware),
         iterations: args.iterations,
         warm_up: if args.no_warmup { 0 } else { args.warm_up },
-        others,
+        others: seen.others,
+        others_not_observed: seen.unseen,
         paths,
         trouble,
     };
@@ -245,6 +268,7 @@ pub(super) fn agent() -> Result<Exit, Trouble> {
         };
         poll(&mut waited, Some(&now)).is_ok_and(|ready| ready > 0)
     };
-    end::serve(&mut stdin.lock(), &mut std::io::stdout().lock(), &called)?;
+    end::serve(&mut stdin.lock(), &mut std::io::stdout().lock(), &called)
+        .map_err(|error| Trouble::Usage(error.to_string()))?;
     Ok(Exit::Yes)
 }

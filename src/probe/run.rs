@@ -183,24 +183,35 @@ impl Agents {
     }
 }
 
-/// Queue pairs of others on the devices of these paths: `None` for a host that does not say. In words.
-pub fn others(
-    plan: &Plan,
-    paths: &[&PathRow],
-    agents: &mut Agents,
-) -> Vec<(HostName, Option<Vec<String>>)> {
+/// The devices of these paths, by host.
+fn all_devices(plan: &Plan, paths: &[&PathRow]) -> BTreeMap<HostName, Vec<RdmaName>> {
     let mut devices: BTreeMap<HostName, Vec<RdmaName>> = BTreeMap::new();
     for path in paths {
-        for (host, names) in ends(plan, path)
-            .iter()
-            .flat_map(|ends| self::devices(plan, path, ends))
-        {
+        let of_path = ends(plan, path).map(|ends| self::devices(plan, path, &ends));
+        for (host, names) in of_path.into_iter().flatten() {
             let all = devices.entry(host).or_default();
             all.extend(names);
             all.sort();
             all.dedup();
         }
     }
+    devices
+}
+
+/// Starts the agent of every host on these paths; why where that cannot be done, a line for each host.
+pub fn reach(plan: &Plan, paths: &[&PathRow], agents: &mut Agents) -> Vec<String> {
+    all_devices(plan, paths)
+        .keys()
+        .filter_map(|host| agents.of(host).err())
+        .collect()
+}
+
+/// Queue pairs of others on the devices of these paths, in words: `None` for a host that does not say.
+pub fn others(
+    plan: &Plan,
+    paths: &[&PathRow],
+    agents: &mut Agents,
+) -> Vec<(HostName, Option<Vec<String>>)> {
     let answer = |(host, devices): (HostName, Vec<RdmaName>)| {
         let rows = match agents.ask(&host, &Ask::Others { devices }) {
             Ok(Answer::Others { rows }) => rows,
@@ -208,7 +219,7 @@ pub fn others(
         };
         (host, rows)
     };
-    devices.into_iter().map(answer).collect()
+    all_devices(plan, paths).into_iter().map(answer).collect()
 }
 
 /// Measures each path. `step` is told what comes next.
@@ -462,9 +473,12 @@ fn both(
         let result = agents.of(target)?.answer(super::session::PATIENCE);
         agents.kept(target, result)?;
     }
-    let times = first?;
-    second?;
-    Ok(times)
+    match (first, second) {
+        (Ok(times), Ok(_)) => Ok(times),
+        (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
+        // Which of them is the cause is not known.
+        (Err(one), Err(other)) => Err(format!("{one}; {other}")),
+    }
 }
 
 /// The devices whose error counters are of interest: of both ends and of the ports between.

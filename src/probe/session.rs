@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,6 +52,7 @@ pub(super) struct Session {
     stdout: ChildStdout,
     received: Vec<u8>,
     said: Arc<Mutex<Vec<u8>>>,
+    listens: Option<JoinHandle<()>>,
 }
 
 impl Session {
@@ -68,7 +70,7 @@ impl Session {
         let said = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&said);
         // It ends with the pipe. What is not read would make the other end wait.
-        std::thread::spawn(move || {
+        let listens = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = stderr.read(&mut buffer) {
                 if let Ok(mut kept) = keep.lock() {
@@ -83,6 +85,7 @@ impl Session {
             stdout,
             received: Vec::new(),
             said,
+            listens: Some(listens),
         })
     }
 
@@ -155,25 +158,43 @@ impl Session {
 
     /// What it said when it ended.
     fn ended(&mut self) -> Error {
-        self.stdin = None;
-        let _ = self.child.wait();
+        self.end();
+        // All of it is there once the pipe is closed. A process that ssh left behind may keep it open.
+        let until = Instant::now() + GRACE;
+        while self
+            .listens
+            .as_ref()
+            .is_some_and(|listens| !listens.is_finished())
+            && Instant::now() < until
+        {
+            std::thread::sleep(LOOK);
+        }
         let said = self.said.lock().map(|said| last_words(&said));
         Error::Ended(said.unwrap_or_default())
     }
-}
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        // The agent ends with its input; ssh with the agent. One that hangs is ended here.
+    /// Ends it: the agent ends with its input, and ssh with the agent. One that does not is ended here.
+    fn end(&mut self) {
         self.stdin = None;
-        let until = Instant::now() + Duration::from_secs(2);
+        let until = Instant::now() + GRACE;
         while matches!(self.child.try_wait(), Ok(None)) {
             if Instant::now() >= until {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// How long an agent may take to end once its input has.
+const GRACE: Duration = Duration::from_secs(2);
+/// How long until the next look whether it has.
+const LOOK: Duration = Duration::from_millis(10);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.end();
     }
 }

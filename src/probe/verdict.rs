@@ -74,7 +74,14 @@ pub fn judge(seen: &Seen, failed: Option<&str>, from: &str, via: &str, to: &str)
         };
     }
     let verdict = match (enough(seen.there), enough(seen.back), by_kernel) {
-        (Some(true), Some(true), Some(false)) => Verdict::Hardware,
+        (Some(true), Some(true), Some(false)) => {
+            if let Some(count @ 1..) = seen.forwarded {
+                reasons.push(format!(
+                    "{via}'s kernel forwarded {count} packets meanwhile, of whomever"
+                ));
+            }
+            Verdict::Hardware
+        }
         (there, back, Some(true)) if there == Some(false) || back == Some(false) => {
             for (source, target, count) in directions {
                 if enough(count) == Some(false) {
