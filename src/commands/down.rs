@@ -207,6 +207,11 @@ impl Down {
                 output::warning(&format!("{owner}: going on, as told"));
             }
         }
+        // Before the first change. One that cannot be read is of no use to anybody, and in nobody's way here.
+        let underway = state.underway().unwrap_or_else(|error| {
+            output::warning(&error.to_string());
+            None
+        });
         let mut done = Vec::new();
         self.failures = apply_all(&mut node, &steps.changes, &mut |change, remark| {
             done.push(ChangeReport::of(change, remark));
@@ -218,7 +223,7 @@ impl Down {
         state.remove_applied()?;
         state.remove_journal()?;
         // A port that is on its way back comes back without what is gone now.
-        if let Some(underway) = state.underway()? {
+        if let Some(underway) = underway {
             let objects = Vec::new();
             state.note_underway(Some(&Underway {
                 objects,

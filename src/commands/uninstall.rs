@@ -32,7 +32,8 @@ enum Verdict {
     InSync,
     /// Everything of ours is gone.
     Removed,
-    /// Everything of ours is gone, and something in the place of a rule or route is not ours and was left.
+    /// Every file of ours is gone, and something in the place of a rule or route is not ours and was left; or
+    /// the mesh could not be taken down, and is still there.
     Left,
     /// Queue pairs are open; nothing was done.
     Refused,
@@ -92,6 +93,8 @@ struct Uninstall {
     kept: Vec<String>,
     findings: Vec<Finding>,
     failures: Vec<String>,
+    /// The mesh could not be taken down, and `--force` went on.
+    not_taken_down: bool,
 }
 
 impl Uninstall {
@@ -133,8 +136,16 @@ impl Uninstall {
         args: &UninstallArgs,
         systemd: Option<&mut Systemd>,
     ) -> Result<Option<Verdict>, Trouble> {
-        let applied =
-            State::open()?.is_some_and(|state| state.applied().is_ok_and(|a| a.is_some()));
+        let applied = match State::open()?.map(|state| state.applied()) {
+            Some(Ok(applied)) => applied.is_some(),
+            Some(Err(error)) if !args.force => return Err(error.into()),
+            Some(Err(error)) => {
+                output::warning(&format!("{error}; going on, as told"));
+                self.not_taken_down = true;
+                false
+            }
+            None => false,
+        };
         let planned = std::fs::symlink_metadata(INSTALLED_PLAN).is_ok();
         if !applied && !planned {
             // What runs without a plan is stopped as well, on the same condition.
@@ -167,6 +178,7 @@ impl Uninstall {
                 for line in trouble.to_string().lines() {
                     output::warning(&format!("{line}; going on, as told"));
                 }
+                self.not_taken_down = true;
                 return Ok(None);
             }
             Err(trouble) => {
@@ -186,6 +198,14 @@ impl Uninstall {
 
     /// Removes the files, and what is remembered.
     fn remove(&mut self, root: &Root, systemd: &mut Option<Systemd>) -> Result<Verdict, Trouble> {
+        // Before the first file goes: another run may be at work with them.
+        let held = match State::open()? {
+            Some(state) => {
+                let lock = state.lock(Instant::now())?;
+                Some((state, lock))
+            }
+            None => None,
+        };
         let mut items = install::nothing();
         let mut settle = || match systemd {
             Some(systemd) => systemd
@@ -241,11 +261,17 @@ impl Uninstall {
                 Err(e) => self.failures.push(format!("{}: {e}", path.display())),
             }
         }
-        if let Some(state) = State::open()? {
-            let lock = state.lock(Instant::now())?;
+        if self.not_taken_down {
+            // What is known of it is all there is to find it by.
+            self.kept.push(
+                "what the mesh has in the kernel, which could not be taken down (ip route show proto 141; tc \
+                 filter show dev PORT ingress), and what is known of it in /run/dsv41-mesh"
+                    .into(),
+            );
+        } else if let Some((state, lock)) = held {
             state.forget_all(lock)?;
         }
-        let left = matches!(&self.down, Some((_, down::Verdict::Left)));
+        let left = self.not_taken_down || matches!(&self.down, Some((_, down::Verdict::Left)));
         let nothing = self.removed.is_empty() && self.stopped.is_empty();
         Ok(if !self.failures.is_empty() {
             Verdict::Failed
