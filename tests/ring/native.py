@@ -23,7 +23,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 
 import mesh
 from mesh import LIMIT, NODES, at_once, check, forwarded, judged, ok, on, planned, same, scratch
@@ -856,22 +855,6 @@ def deploy():
     check(verify(n.name) == 0, f"{n.name}: not healed after a link flap")
     ring.write(0)
     ok("a link that flaps: verify names it, and what it took; systemctl reload brings that back")
-
-    # The node's user space starts anew: units stop, and start by themselves.
-    count = "systemctl show -P SoftRebootsCount"
-    was = int(n.on(count))
-    subprocess.run(["ssh", n.name, "systemctl soft-reboot --no-block"], capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
-    for _ in range(LIMIT):
-        done = subprocess.run(["ssh", "-o", "ConnectTimeout=5", n.name, count], capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
-        if done.returncode == 0 and done.stdout.strip().isdigit() and int(done.stdout) > was:
-            break
-        time.sleep(1)
-    else:
-        check(False, f"{n.name} did not come back from its soft reboot: {done.stdout}{done.stderr}")
-    n.on(f"for i in $(seq 90); do systemctl -q is-active {MESH} && exit 0; sleep 1; done; systemctl status {MESH}; exit 1")
-    check(verify(n.name) == 0, f"{n.name}: not as planned after a soft reboot")
-    ring.write(0)
-    ok("a node whose user space is started anew: the mesh went down and is up again by itself")
 
     # An upgrade beside the engine.
     first = pids()
