@@ -227,6 +227,13 @@ pub struct HairpinQueueArgs {
     pub json: bool,
 }
 
+impl ProbeArgs {
+    /// How many messages come before those that count.
+    pub fn messages_before(&self) -> u64 {
+        if self.no_warmup { 0 } else { self.warm_up }
+    }
+}
+
 /// `inventory`
 #[derive(Debug, Args)]
 pub struct InventoryArgs {

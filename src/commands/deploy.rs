@@ -155,7 +155,7 @@ pub(super) fn run(args: DeployArgs) -> Result<Exit, Trouble> {
     if let (Err(trouble), true) = (&result, args.json) {
         output::result(&pretty(&TroubleReport {
             schema: REPORT,
-            trouble: trouble.to_string().lines().map(str::to_owned).collect(),
+            trouble: trouble.lines(),
         }))?;
     }
     result

@@ -5,8 +5,8 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, agreed, applied_in_place_of_none, engine_first, here, lines, need_root,
-    obstacle, refuse_another,
+    ChangeReport, Here, agreed, applied_before, applied_in_place_of_none, engine_first, here,
+    lines, need_root, obstacle, refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::DownArgs;
@@ -101,8 +101,7 @@ pub(super) fn run(args: DownArgs) -> Result<Exit, Trouble> {
         }
         Err(trouble) => {
             if args.json {
-                let lines = trouble.to_string().lines().map(str::to_owned).collect();
-                down.report(Verdict::Trouble, lines)?;
+                down.report(Verdict::Trouble, trouble.lines())?;
             }
             Err(trouble)
         }
@@ -131,19 +130,14 @@ impl Down {
     }
 
     fn locked(&mut self, args: &DownArgs, state: &State) -> Result<Verdict, Trouble> {
-        let applied = state.applied().unwrap_or_else(|error| {
-            output::warning(&format!("{error}; what an earlier plan left is not known"));
-            None
-        });
+        let applied = applied_before(state);
         let Here { document, host } = match applied_in_place_of_none(&args.on, applied.as_ref()) {
             Some(here) => here,
             None => here(&args.on)?,
         };
         self.host = Some(host.clone());
         let plan = &document.plan;
-        let Some(host_plan) = plan.for_host(host.as_str()) else {
-            return Err(Trouble::Usage(format!("the plan has no host {host}")));
-        };
+        let host_plan = share(plan, &host)?;
         let mut wanted = Wanted::of(&host_plan);
         let mut subject = Subject::default();
         subject.add(&host_plan, plan.gid_index);

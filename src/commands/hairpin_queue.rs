@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_in_place_of_none, here, lines, need_root, no_plan, refuse_another,
+    ChangeReport, Here, applied_before, applied_in_place_of_none, here, lines, need_root, no_plan,
+    refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::HairpinQueueArgs;
@@ -191,8 +192,7 @@ pub(super) fn run(args: HairpinQueueArgs) -> Result<Exit, Trouble> {
         }
         Err(trouble) => {
             if args.json {
-                let lines = trouble.to_string().lines().map(str::to_owned).collect();
-                queue.report(Verdict::Trouble, lines)?;
+                queue.report(Verdict::Trouble, trouble.lines())?;
             }
             Err(trouble)
         }
@@ -232,10 +232,7 @@ fn fabric<'a>(args: &HairpinQueueArgs, given: Option<&'a Here>) -> Result<Fabric
     let mut gid_index = None;
     let (host, plan_sha256, plan) = match given {
         Some(Here { document, host }) => {
-            let plan = document.plan.for_host(host.as_str());
-            let Some(plan) = plan else {
-                return Err(Trouble::Usage(format!("the plan has no host {host}")));
-            };
+            let plan = share(&document.plan, host)?;
             gid_index = Some(document.plan.gid_index);
             subject.add(&plan, document.plan.gid_index);
             (host.clone(), document.sha256(), Some(plan))
@@ -394,10 +391,7 @@ impl Queue {
         asked: &[(HairpinParameter, u32)],
         state: &State,
     ) -> Result<Verdict, Trouble> {
-        let applied = state.applied().unwrap_or_else(|error| {
-            output::warning(&format!("{error}; what an earlier plan left is not known"));
-            None
-        });
+        let applied = applied_before(state);
         let given = match applied_in_place_of_none(&args.on, applied.as_ref()) {
             Some(here) => Some(here),
             None if no_plan(&args.on) => None,

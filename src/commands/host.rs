@@ -14,9 +14,10 @@ use crate::mesh::condition::Identity;
 use crate::mesh::queue::Action;
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
-use crate::node::state::Applied;
+use crate::node::state::{self, Applied};
+use crate::output;
 use crate::plan::mesh::{ENGINE_OFF, WANTED_HAIRPIN_QUEUE};
-use crate::plan::{OppositePaths, Plan};
+use crate::plan::{HostPlan, OppositePaths, Plan};
 
 /// The plan and the host of it that this is.
 pub(super) struct Here {
@@ -58,6 +59,20 @@ pub(super) fn applied_in_place_of_none(args: &HostArgs, applied: Option<&Applied
             bytes,
         },
         host: args.host.clone().unwrap_or_else(|| applied.host.clone()),
+    })
+}
+
+/// The share of the plan that a host of it has.
+pub(super) fn share<'a>(plan: &'a Plan, host: &HostName) -> Result<HostPlan<'a>, Trouble> {
+    plan.for_host(host.as_str())
+        .ok_or_else(|| Trouble::Usage(format!("the plan has no host {host}")))
+}
+
+/// The plan that was applied last; none, with a warning, when what says so cannot be read.
+pub(super) fn applied_before(state: &state::State) -> Option<Applied> {
+    state.applied().unwrap_or_else(|error| {
+        output::warning(&format!("{error}; what an earlier plan left is not known"));
+        None
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::host::refuse_another;
+use super::host::{refuse_another, share};
 use super::{Exit, Trouble};
 use crate::cli::InstallArgs;
 use crate::finding::Finding;
@@ -99,7 +99,7 @@ pub(super) fn run(args: InstallArgs) -> Result<Exit, Trouble> {
         }
         Err(trouble) => {
             if args.json {
-                let lines = trouble.to_string().lines().map(str::to_owned).collect();
+                let lines = trouble.lines();
                 output::result(&pretty(&install.report(Verdict::Trouble, lines)))?;
             }
             Err(trouble)
@@ -271,9 +271,7 @@ impl Install {
         self.plan_sha256 = Some(sum);
         let plan = &document.plan;
         let host = own_name(plan, args.host.as_ref())?;
-        let Some(host_plan) = plan.for_host(host.as_str()) else {
-            return Err(Trouble::Usage(format!("the plan has no host {host}")));
-        };
+        let host_plan = share(plan, &host)?;
         let mut subject = Subject::default();
         subject.add(&host_plan, plan.gid_index);
         let present = Sources::default().read(&subject, Default::default());

@@ -70,6 +70,13 @@ enum Trouble {
     Several(Vec<String>),
 }
 
+impl Trouble {
+    /// What it says, a line each.
+    fn lines(&self) -> Vec<String> {
+        self.to_string().lines().map(str::to_owned).collect()
+    }
+}
+
 /// Does what was typed.
 pub fn run(cli: Cli) -> Exit {
     let result = match cli.verb {
@@ -88,8 +95,8 @@ pub fn run(cli: Cli) -> Exit {
         Verb::HairpinQueue(args) => hairpin_queue::run(args),
     };
     result.unwrap_or_else(|trouble| {
-        for line in trouble.to_string().lines() {
-            output::failure(line);
+        for line in trouble.lines() {
+            output::failure(&line);
         }
         Exit::Trouble
     })

@@ -40,7 +40,7 @@ pub(super) fn run(args: PlanArgs) -> Result<Exit, Trouble> {
             out: None,
             findings: &[],
             plan: None,
-            trouble: trouble.to_string().lines().map(str::to_owned).collect(),
+            trouble: trouble.lines(),
         }))?;
     }
     result

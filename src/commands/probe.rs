@@ -10,7 +10,9 @@ use crate::cli::ProbeArgs;
 use crate::node::identity::read_plan;
 use crate::output;
 use crate::plan::{PathRow, Plan};
-use crate::probe::run::{Agents, Options, PathReport, SizeReport, others, reach, run as measure};
+use crate::probe::run::{
+    Agents, Direct, Options, PathReport, SizeReport, others, reach, run as measure,
+};
 use crate::probe::verdict::Verdict;
 use crate::probe::{agent as end, statistics};
 
@@ -48,13 +50,7 @@ struct Seen<'a> {
 pub(super) fn run(args: ProbeArgs) -> Result<Exit, Trouble> {
     let result = run_with(&args);
     if let (Err(trouble), true) = (&result, args.json) {
-        report(
-            &args,
-            None,
-            Seen::default(),
-            &[],
-            trouble.to_string().lines().map(str::to_owned).collect(),
-        )?;
+        report(&args, None, Seen::default(), &[], trouble.lines())?;
     }
     result
 }
@@ -96,7 +92,7 @@ fn run_with(args: &ProbeArgs) -> Result<Exit, Trouble> {
     let options = Options {
         sizes,
         iterations: args.iterations,
-        warm_up: if args.no_warmup { 0 } else { args.warm_up },
+        warm_up: args.messages_before(),
         limit: Duration::from_secs(args.limit.into()),
         raw: args.raw,
     };
@@ -131,7 +127,7 @@ fn report(
         plan_sha256,
         proven: trouble.is_empty() && paths.iter().all(|path| path.verdict == Verdict::Hardware),
         iterations: args.iterations,
-        warm_up: if args.no_warmup { 0 } else { args.warm_up },
+        warm_up: args.messages_before(),
         others: seen.others,
         others_not_observed: seen.unseen,
         paths,
@@ -232,10 +228,7 @@ fn row(way: &str, size: &SizeReport) -> [String; 8] {
     let us = |figure: Option<f64>| figure.map_or("-".to_owned(), |us| format!("{us:.2}"));
     let own = |of: fn(&statistics::Figures) -> f64| us(size.figures.as_ref().map(of));
     let direct = size.direct.as_ref();
-    let neighbour = direct.and_then(|direct| {
-        let known: Vec<f64> = direct.p50.iter().flatten().copied().collect();
-        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-    });
+    let neighbour = direct.and_then(Direct::mean);
     let more = direct.and_then(|direct| direct.difference);
     [
         way.to_owned(),

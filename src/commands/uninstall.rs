@@ -76,7 +76,7 @@ pub(super) fn run(args: UninstallArgs) -> Result<Exit, Trouble> {
         }
         Err(trouble) => {
             if args.json {
-                let lines = trouble.to_string().lines().map(str::to_owned).collect();
+                let lines = trouble.lines();
                 output::result(&pretty(&uninstall.report(Verdict::Trouble, lines)))?;
             }
             Err(trouble)
@@ -175,7 +175,7 @@ impl Uninstall {
         let verdict = match verdict {
             Ok(verdict) => verdict,
             Err(trouble) if args.force => {
-                for line in trouble.to_string().lines() {
+                for line in trouble.lines() {
                     output::warning(&format!("{line}; going on, as told"));
                 }
                 self.not_taken_down = true;

@@ -7,7 +7,9 @@ use serde::Serialize;
 use super::hairpin_queue::{
     How, Told, add_port, ends_on_signals, left_unfinished, loads as loads_of,
 };
-use super::host::{ChangeReport, Here, here, lines, need_root, obstacle, refuse_another};
+use super::host::{
+    ChangeReport, Here, applied_before, here, lines, need_root, obstacle, refuse_another, share,
+};
 use super::{Exit, Trouble};
 use crate::cli::UpArgs;
 use crate::facts::{Fact, HairpinParameter};
@@ -87,8 +89,7 @@ pub(super) fn run(args: UpArgs) -> Result<Exit, Trouble> {
         }
         Err(trouble) => {
             if args.json {
-                let lines = trouble.to_string().lines().map(str::to_owned).collect();
-                up.report(Verdict::Trouble, lines)?;
+                up.report(Verdict::Trouble, trouble.lines())?;
             }
             Err(trouble)
         }
@@ -162,17 +163,12 @@ impl Up {
         state: &State,
     ) -> Result<Verdict, Trouble> {
         let plan = &document.plan;
-        let Some(host_plan) = plan.for_host(host.as_str()) else {
-            return Err(Trouble::Usage(format!("the plan has no host {host}")));
-        };
+        let host_plan = share(plan, host)?;
         let wanted = Wanted::of(&host_plan);
         let mut known_already = state.is_applied(host, &plan_sha256).unwrap_or(false);
         let mut earlier = None;
         if !known_already {
-            earlier = state.applied().unwrap_or_else(|error| {
-                output::warning(&format!("{error}; what an earlier plan left is not known"));
-                None
-            });
+            earlier = applied_before(state);
             known_already = earlier
                 .as_ref()
                 .is_some_and(|applied| applied.plan == *plan && applied.host == *host);

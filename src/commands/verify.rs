@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::host::{plan_again, refuse_another};
+use super::host::{plan_again, refuse_another, share};
 use super::{Exit, Trouble};
 use crate::cli::VerifyArgs;
 use crate::facts::{Applied, Fact};
@@ -83,7 +83,7 @@ pub(super) fn run(args: VerifyArgs) -> Result<Exit, Trouble> {
         output::result(&pretty(&TroubleReport {
             schema: REPORT,
             in_sync: false,
-            trouble: trouble.to_string().lines().map(str::to_owned).collect(),
+            trouble: trouble.lines(),
         }))?;
     }
     result
@@ -154,9 +154,7 @@ fn run_with(args: &VerifyArgs) -> Result<Exit, Trouble> {
 fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<Value, Trouble> {
     let plan = &document.plan;
     let host = own_name(plan, args.host.as_ref())?;
-    let Some(host_plan) = plan.for_host(host.as_str()) else {
-        return Err(Trouble::Usage(format!("the plan has no host {host}")));
-    };
+    let host_plan = share(plan, &host)?;
     let mut subject = Subject::default();
     subject.add(&host_plan, plan.gid_index);
     subject.all_filters = host_plan

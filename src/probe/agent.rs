@@ -250,7 +250,7 @@ mod opened {
     /// The GID of a device that is this address in RoCE v2, with its index. Wherever it is: the index differs
     /// between machines.
     fn gid(device: &RdmaName, address: Ipv4Addr) -> Result<(u8, Gid), String> {
-        let wanted = Gid(address.to_ipv6_mapped().octets());
+        let wanted = Gid::ipv4_mapped(address);
         let file = |parts: &[&str]| {
             let parts = [&[device.as_str(), "ports", "1"], parts].concat();
             sysfs::below("/sys/class/infiniband", &parts)

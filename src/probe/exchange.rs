@@ -131,20 +131,26 @@ impl Side<'_> {
                 std::hint::spin_loop();
             }
             // Only then, as it costs: a write of ours that failed late, or nothing for too long.
-            if let Some(Completion::Failed {
+            self.completed(message)?;
+            self.go_on(message, what, deadline, limit)?;
+        }
+    }
+
+    /// Whether a write has completed.
+    fn completed(&self, message: u64) -> Result<bool, Lost> {
+        match self.queue.poll()? {
+            None => Ok(false),
+            Some(Completion::Done(_)) => Ok(true),
+            Some(Completion::Failed {
                 status,
                 vendor_err,
                 text,
-            }) = self.queue.poll()?
-            {
-                return Err(Lost::Write {
-                    message,
-                    status,
-                    vendor_err,
-                    text,
-                });
-            }
-            self.go_on(message, what, deadline, limit)?;
+            }) => Err(Lost::Write {
+                message,
+                status,
+                vendor_err,
+                text,
+            }),
         }
     }
 
@@ -172,22 +178,10 @@ impl Side<'_> {
         let what = "the completion of the write";
         loop {
             for _ in 0..SPINS {
-                match self.queue.poll()? {
-                    Some(Completion::Done(_)) => return Ok(()),
-                    Some(Completion::Failed {
-                        status,
-                        vendor_err,
-                        text,
-                    }) => {
-                        return Err(Lost::Write {
-                            message,
-                            status,
-                            vendor_err,
-                            text,
-                        });
-                    }
-                    None => std::hint::spin_loop(),
+                if self.completed(message)? {
+                    return Ok(());
                 }
+                std::hint::spin_loop();
             }
             self.go_on(message, what, deadline, limit)?;
         }

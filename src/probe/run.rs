@@ -79,6 +79,14 @@ pub struct Direct {
     pub difference: Option<f64>,
 }
 
+impl Direct {
+    /// The mean of both, or the one that there is.
+    pub fn mean(&self) -> Option<f64> {
+        let known: Vec<f64> = self.p50.iter().flatten().copied().collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    }
+}
+
 /// By how much counters rose during a diagonal's run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Deltas {
@@ -314,12 +322,12 @@ fn one(
             && other.to == *via
             && other.device == path.device
     });
-    let direct = |agents: &mut Agents| {
+    let neighbour = |agents: &mut Agents| {
         let ends = ends(plan, beside?)?;
         let run = exchange(&ends, DIRECT_FLOW_LABEL, size, options, agents).ok()?;
         figures(&run.times).map(|figures| figures.p50)
     };
-    let before_p50 = direct(agents);
+    let before_p50 = neighbour(agents);
     let counted = Counted {
         via,
         rules: rules.map(|rule| (rule.dev.clone(), rule.pref)),
@@ -331,7 +339,7 @@ fn one(
     // A run that failed has sent something all the same.
     let sent = run.as_ref().map_or(0, |run| run.sent);
     let after = counted.until(agents, &before, sent);
-    let after_p50 = direct(agents);
+    let after_p50 = neighbour(agents);
     let deltas = counted.deltas(&before, &after, sent);
     let seen = Seen {
         sent,
@@ -339,26 +347,26 @@ fn one(
         back: deltas.rule_back,
         forwarded: deltas.ip_forwarded,
     };
-    let names = (path.from.as_str(), via.as_str(), path.to.as_str());
     let judged = judge(
         &seen,
         run.as_ref().err().map(String::as_str),
-        names.0,
-        names.1,
-        names.2,
+        path.from.as_str(),
+        via.as_str(),
+        path.to.as_str(),
     );
     let figures = run.as_ref().ok().and_then(|run| figures(&run.times));
-    let p50 = [before_p50, after_p50];
-    let known: Vec<f64> = p50.iter().flatten().copied().collect();
-    let difference = figures
+    let mut direct = Direct {
+        p50: [before_p50, after_p50],
+        difference: None,
+    };
+    direct.difference = figures
         .as_ref()
-        .filter(|_| !known.is_empty())
-        .map(|own| own.p50 - known.iter().sum::<f64>() / known.len() as f64);
+        .and_then(|own| Some(own.p50 - direct.mean()?));
     SizeReport {
         size,
         judged,
         figures,
-        direct: Some(Direct { p50, difference }),
+        direct: Some(direct),
         counters: Some(deltas),
         round_trips_ns: run.ok().filter(|_| options.raw).map(|run| run.times),
     }
