@@ -4,7 +4,9 @@
 //! silently (a key given twice), bounds the size, and reads values by hand so that an error names
 //! the file, the path inside it, what is there and what is wanted.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::rc::Rc;
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -120,17 +122,13 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries: Vec<(String, Value)> = Vec::new();
-        let mut seen = std::collections::BTreeSet::new();
-        while let Some((key, value)) = map.next_entry::<String, Value>()? {
-            if !seen.insert(key.clone()) {
-                return Err(A::Error::custom(format!(
-                    "key {} given twice",
-                    quoted(&key)
-                )));
-            }
-            entries.push((key, value));
+        while let Some(entry) = map.next_entry::<String, Value>()? {
+            entries.push(entry);
         }
-        Ok(Value::Object(entries))
+        match given_twice(&entries) {
+            None => Ok(Value::Object(entries)),
+            Some(key) => Err(A::Error::custom(format!("key {} given twice", quoted(key)))),
+        }
     }
 }
 
@@ -138,6 +136,19 @@ impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(ValueVisitor)
     }
+}
+
+/// The first key that was there before.
+fn given_twice(entries: &[(String, Value)]) -> Option<&str> {
+    // Rows have few keys, and there are many rows.
+    const FEW: usize = 16;
+    let mut keys = entries.iter().map(|(key, _)| key.as_str());
+    if entries.len() <= FEW {
+        let again = |(i, key): &(usize, &str)| entries[..*i].iter().any(|(other, _)| other == key);
+        return keys.enumerate().find(again).map(|(_, key)| key);
+    }
+    let mut seen = HashSet::with_capacity(entries.len());
+    keys.find(|key| !seen.insert(*key))
 }
 
 /// Reads one document. `name` is what errors call it, usually the file's name.
@@ -159,12 +170,52 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Value, DocumentError> {
     serde_json::from_slice(bytes).map_err(|e| error(format!("is not JSON that can be read: {e}")))
 }
 
-/// A value with its place in its document.
+/// A value with its place in its document. The place is spelled out only where it is told: most
+/// values are as they should be.
 #[derive(Clone)]
 pub struct At<'a> {
     value: &'a Value,
-    place: String,
-    sep: &'static str,
+    place: Rc<Place<'a>>,
+}
+
+/// The way from the document to a value.
+enum Place<'a> {
+    Document(String),
+    Key(Rc<Place<'a>>, &'a str),
+    Item(Rc<Place<'a>>, usize),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Document(name) => f.write_str(name),
+            Place::Key(parent, key) => {
+                let sep = match **parent {
+                    Place::Document(_) => ": ",
+                    _ => ".",
+                };
+                // A key that could not be a name is quoted, so that no control character reaches
+                // a terminal.
+                let plain = !key.is_empty()
+                    && key.len() <= 64
+                    && key
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
+                if plain {
+                    write!(f, "{parent}{sep}{key}")
+                } else {
+                    write!(f, "{parent}{sep}{}", quoted(key))
+                }
+            }
+            Place::Item(parent, index) => {
+                let sep = match **parent {
+                    Place::Document(_) => ": ",
+                    _ => "",
+                };
+                write!(f, "{parent}{sep}[{index}]")
+            }
+        }
+    }
 }
 
 impl<'a> At<'a> {
@@ -172,8 +223,7 @@ impl<'a> At<'a> {
     pub fn root(name: &str, value: &'a Value) -> At<'a> {
         At {
             value,
-            place: name.to_owned(),
-            sep: ": ",
+            place: Rc::new(Place::Document(name.to_owned())),
         }
     }
 
@@ -185,7 +235,7 @@ impl<'a> At<'a> {
     /// An error at this place.
     pub fn error(&self, what: impl Into<String>) -> DocumentError {
         DocumentError {
-            place: self.place.clone(),
+            place: self.place.to_string(),
             what: what.into(),
         }
     }
@@ -194,18 +244,10 @@ impl<'a> At<'a> {
         self.error(format!("is {}, {wanted} wanted", self.value.kind()))
     }
 
-    fn child(&self, key: &str, value: &'a Value) -> At<'a> {
-        // A key that could not be a name is quoted, so that no control character reaches a terminal.
-        let plain = !key.is_empty()
-            && key.len() <= 64
-            && key
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
-        let key = if plain { key.to_owned() } else { quoted(key) };
+    fn child(&self, key: &'a str, value: &'a Value) -> At<'a> {
         At {
             value,
-            place: format!("{}{}{key}", self.place, self.sep),
-            sep: ".",
+            place: Rc::new(Place::Key(self.place.clone(), key)),
         }
     }
 
@@ -231,14 +273,9 @@ impl<'a> At<'a> {
                 "is an array of {}, {most} items at most wanted",
                 items.len()
             ))),
-            Value::Array(items) => Ok(items.iter().enumerate().map(|(i, v)| At {
-                value: v,
-                place: format!(
-                    "{}{}[{i}]",
-                    self.place,
-                    if self.sep == "." { "" } else { self.sep }
-                ),
-                sep: ".",
+            Value::Array(items) => Ok(items.iter().enumerate().map(|(i, value)| At {
+                value,
+                place: Rc::new(Place::Item(self.place.clone(), i)),
             })),
             _ => Err(self.wanted("an array")),
         }
@@ -397,6 +434,15 @@ mod tests {
     fn a_key_given_twice_is_refused() {
         let error = parse("x.json", br#"{"a": {"b": 1, "b": 2}}"#).unwrap_err();
         assert!(error.to_string().contains("\"b\" given twice"), "{error}");
+        // Few keys and many are looked through in different ways.
+        for count in [16, 17, 300] {
+            let keys: Vec<String> = (0..count).map(|i| format!("\"k{i}\": {i}")).collect();
+            let once = format!("{{{}}}", keys.join(", "));
+            assert!(parse("x.json", once.as_bytes()).is_ok(), "{count}");
+            let twice = format!("{{{}, \"k7\": 0}}", keys.join(", "));
+            let error = parse("x.json", twice.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("\"k7\" given twice"), "{error}");
+        }
     }
 
     #[test]
