@@ -167,7 +167,7 @@ pub fn remarks(around: &Around) -> Vec<String> {
     }
     for (host, device, name, rise) in counters.into_iter().flat_map(|deltas| &deltas.errors) {
         said.push(format!(
-            "{host} {device}: {name} rose by {rise}: packets were lost and sent again"
+            "{host} {device}: {name} rose by {rise}: packets were lost, out of turn or late, and sent again"
         ));
     }
     if let Some(mtu) = around.path_mtu.filter(|mtu| *mtu < PATH_MTU) {

@@ -23,6 +23,7 @@ import json
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import mesh
 from mesh import LIMIT, NODES, at_once, check, forwarded, judged, ok, on, planned, same, scratch
@@ -511,13 +512,44 @@ def marker():
 # ---- probe ---------------------------------------------------------------------------------------------
 
 
-def probed(ring, *arguments, codes=(0,)):
-    """What the probe says of the paths that are asked for, by their names."""
+def probe_report(ring, *arguments, codes=(0,)):
     words = [mesh.PROGRAM, "probe", "--plan", str(ring.folder / "plan.json"), "--iterations", "20", "--warm-up", "2", "--json", *arguments]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT * 4, stdin=subprocess.DEVNULL)
     check(done.returncode in codes, f"{' '.join(words[1:])}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
-    report = json.loads(done.stdout)
-    return {path["path"]: path for path in report["paths"]}
+    return json.loads(done.stdout)
+
+
+def probed(ring, *arguments, codes=(0,)):
+    """What the probe says of the paths that are asked for, by their names."""
+    return {path["path"]: path for path in probe_report(ring, *arguments, codes=codes)["paths"]}
+
+
+def swept(ring, path, *sizes, codes):
+    """How far a sweep went over a diagonal, and the cap that it found."""
+    words = [word for size in sizes for word in ("--size", str(size))]
+    report = probe_report(ring, "--sweep", "--path", path["name"], *words, "--limit", "20", codes=codes)
+    (diagonal,) = report["sweep"]["diagonals"]
+    check((diagonal["largest_clean"] or 0) == (report["sweep"]["size_cap_bytes"] or 0), f"sweep: {report['sweep']}")
+    return diagonal, report["sweep"]
+
+
+def by_hand(path, source, target, *arguments, codes=(0,), token=None):
+    """Two ends that are started by hand: what the client says, and how the server ended."""
+    words = f"{PROGRAM} probe server --json --wait 60 --device {target['rdma']}"
+    # The nodes know each other's management address by name.
+    address = on(path["from"], f"getent hosts {path['to']}").split()[0]
+    server = subprocess.Popen(["ssh", path["to"], f"{words} --listen {address}:0"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    listening = json.loads(server.stdout.readline())
+    words = f"{PROGRAM} probe client {listening['listen']} --device {source['rdma']} --iterations 20 --warm-up 2 --json {' '.join(arguments)}"
+    done = subprocess.run(["ssh", path["from"], words], input=(token or listening["token"]) + "\n", capture_output=True, text=True, timeout=LIMIT)
+    check(done.returncode in codes, f"{words}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
+    if token:
+        server.kill()
+        server.wait()
+        on(path["to"], "pkill -f '[p]robe server' || true")
+        return json.loads(done.stdout), None
+    ended, _ = server.communicate(timeout=LIMIT)
+    return json.loads(done.stdout), (server.returncode, json.loads(ended)["event"])
 
 
 def probe():
@@ -525,7 +557,15 @@ def probe():
     before = at_once(state, NODES)
     at_once(up, NODES)
     quiet = at_once(forwarded, NODES)
-    found = probed(ring, "--size", "1024")
+    drawn = ring.folder / "probe.svg"
+    report = probe_report(ring, "--size", "1024", "--svg", str(drawn))
+    picture = xml.etree.ElementTree.parse(drawn)
+    labels = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    check(sum(" d0 " in label or " d1 " in label for label in labels) == len(ring.plan["paths"]), f"probe.svg: {labels}")
+    devices = {(port["host"], port["rdma"]) for port in ring.plan["ports"]}
+    told = {(row["host"], row["device"]) for row in report["environment"] if row["kernel"] and row["program"] and row["link"]}
+    check(told == devices, f"environment: {report['environment']}")
+    found = {path["path"]: path for path in report["paths"]}
     check(len(found) == len(ring.plan["paths"]), f"{len(found)} paths of {len(ring.plan['paths'])}")
     wrong = {name: path["sizes"] for name, path in found.items() if path["verdict"] != "hardware"}
     check(not wrong, f"not proven: {json.dumps(wrong, indent=1)}")
@@ -533,6 +573,11 @@ def probe():
         (size,) = path["sizes"]
         check(size["figures"]["n"] == 19 and 0 < size["figures"]["min"] <= size["figures"]["p99"], f"{name}: {size['figures']}")
         check(path["kind"] == "direct" or None not in size["direct"]["p50"], f"{name}: no direct neighbour")
+        check(sum(size["histogram"]["counts"]) + size["histogram"]["beyond"] == 19, f"{name}: {size['histogram']}")
+        check(all(end["gid_index"] == ring.plan["gid_index"] for end in size["ends"]) and size["path_mtu"] == 4096, f"{name}: {size['ends']}")
+        # (An answer may be late on an emulated machine, and is asked for again.)
+        check(path["kind"] == "direct" or not size["counters"]["drops"], f"{name}: {size}")
+        check(all("sent again" in reason for reason in size["reasons"]), f"{name}: {size['reasons']}")
     check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
     ok("all direct paths and diagonals: carried by NICs alone")
 
@@ -567,6 +612,9 @@ def probe():
     switch(there, "drop_nth", 7)
     (size,) = probed(ring, *one, codes=(0, 1))[path["name"]]["sizes"]
     check(size["counters"]["errors"], f"every 7th packet is lost, and no counter of errors rose: {size}")
+    lost = [drop[:3] for drop in size["counters"]["drops"]]
+    check(lost == [[path["via"], there["dev"], "rx_out_of_buffer"]], f"every 7th packet is lost at {there['dev']}: {size}")
+    check(any("hairpin queue" in reason for reason in size["reasons"]), f"lost packets are not told of: {size['reasons']}")
     switch(there, "drop_nth", 0)
     verdict("hardware", codes=(0,))
     ok("rules that do not take, in either direction or at all: failed, and where packets ended; lost ones are counted")
@@ -575,10 +623,31 @@ def probe():
     up(path["from"])
     verdict("hardware", codes=(0,))
     ok("no route: failed on the way to RTR")
-    check(not on(path["to"], "pgrep -f '[p]robe-agent' || true").strip(), "an agent was left behind")
+    diagonal, sweep = swept(ring, path, 65536, 245760, codes=(1,))
+    check((diagonal["largest_clean"], diagonal["first_loss"]) == (65536, 245760), f"queue 1024: {diagonal}")
+    check("SGLANG_ROCE_MAX_SIZE=65536" in sweep["env"], f"sweep: {sweep}")
+    ok("a sweep: a queue of 1024 carries 64 KB and loses of 240 KB")
+    report, (code, event) = by_hand(path, source, target, "--size", "64", "--flow-label", str(path["flow_label"]))
+    (size,) = report["sizes"]
+    check(report["arrived"] and size["verdict"] == "not-proven" and size["figures"]["n"] == 19, f"by hand: {report}")
+    check((code, event) == (0, "served"), f"the server: {event}, exit code {code}")
+    report, _ = by_hand(path, source, target, codes=(2,), token="0" * 32)
+    check("token" in report["trouble"][0], f"another token: {report}")
+    ok("two ends by hand over a diagonal; with another token nothing")
+    owner = pingpong(path["to"], target["rdma"], ring.plan["gid_index"])
+    report = probe_report(ring, "--sweep", "--path", path["name"], codes=(2,))
+    check(any("ibv_rc_pingpong" in row for row in report["others"]) and "nothing was sent" in report["trouble"][0], f"sweep beside others: {report}")
+    (found,) = probed(ring, "--path", path["name"]).values()
+    check([size["size"] for size in found["sizes"]] == [2, 4096], f"beside others: {[size['size'] for size in found['sizes']]}")
+    on(path["to"], f"kill {owner}")
+    ok("beside somebody's queue pairs: no sweep, and small messages alone")
+    for host in (path["from"], path["to"]):
+        check(not on(host, "pgrep -f '[p]robe' || true").strip(), f"{host}: an end was left behind")
     at_once(down, NODES)
     same(before, at_once(state, NODES), "probes")
     ok("nothing is left behind")
+
+
 # ---- queue ---------------------------------------------------------------------------------------------
 
 
@@ -680,7 +749,10 @@ def queue():
     quiet = at_once(forwarded, NODES)
     ring.write(0)
     check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
-    ok("the other three: loaded, rules and markers back in force, and RDMA over the diagonal")
+    over = next(path for path in ring.diagonals if path["via"] == n.name)
+    diagonal, sweep = swept(ring, over, 65536, 245760, codes=(0,))
+    check(sweep["size_cap_bytes"] == 245760, f"queue 8192: {diagonal}")
+    ok("the other three: loaded, rules and markers back in force, RDMA over the diagonal, and 240 KB pass")
 
     before = state(n.name)
     report = loads("8192")
