@@ -108,6 +108,9 @@ pub struct UpArgs {
 pub struct DownArgs {
     #[command(flatten)]
     pub on: HostArgs,
+    /// Wait up to this long for another run that changes this host to end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
     /// Go on although somebody's queue pairs are open, whose traffic over the mesh ends.
     #[arg(long)]
     pub force: bool,
@@ -355,6 +358,9 @@ pub struct UninstallArgs {
     /// what the mesh is here cannot be known.
     #[arg(long)]
     pub force: bool,
+    /// Wait up to this long for another run that changes this host to end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
     /// One JSON report on stdout.
     #[arg(long)]
     pub json: bool,

@@ -1,15 +1,13 @@
 //! `hairpin-queue`: what is set and loaded shown, or a size loaded, one function at a time. `up
 //! --set-hairpin-queue` does the same with its own part here.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_before, applied_in_place_of_none, here, lines, need_root, no_plan,
-    refuse_another, share,
+    ChangeReport, Here, applied_before, applied_in_place_of_none, ends_on_signals, here, lines,
+    need_root, no_plan, refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::HairpinQueueArgs;
@@ -577,19 +575,6 @@ impl Queue {
         output::result(&crate::json::pretty(&report))?;
         Ok(())
     }
-}
-
-/// A flag that a signal which ends a process sets.
-pub(super) fn ends_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
-    Ok(interrupted)
 }
 
 /// Adds the port of what is underway to what is asked about, where the plan has it no more.

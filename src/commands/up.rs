@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::hairpin_queue::{
-    How, Told, add_port, ends_on_signals, left_unfinished, loads as loads_of,
-};
+use super::hairpin_queue::{How, Told, add_port, left_unfinished, loads as loads_of};
 use super::host::{
-    ChangeReport, Here, applied_before, here, lines, need_root, obstacle, refuse_another, share,
+    ChangeReport, Here, applied_before, ends_on_signals, here, lines, need_root, obstacle,
+    refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::UpArgs;
