@@ -219,6 +219,14 @@ pub struct HairpinQueueArgs {
     /// left to others.
     #[arg(long)]
     pub outside_plan: bool,
+    /// Go on although addresses, offload, RDMA port, GID or steering mode of a function cannot be seen: what of
+    /// these does not come back is then not noticed.
+    #[arg(long)]
+    pub unobserved: bool,
+    /// Forget what a run left that ended in the middle of a re-initialisation, and show what it was: nothing is
+    /// waited for or made again any more.
+    #[arg(long, conflicts_with_all = ["size", "num_queues", "devices", "dry_run", "check"])]
+    pub forget: bool,
     /// Show what would be done, and do nothing.
     #[arg(long, conflicts_with = "check")]
     pub dry_run: bool,
@@ -396,6 +404,9 @@ pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: clap_complete::Shell,
+    /// One JSON report on stdout, with the script in it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A hairpin queue size, or "keep".

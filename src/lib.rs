@@ -55,4 +55,4 @@ mod remote;
 mod testing;
 
 pub use cli::Cli;
-pub use commands::{Exit, run};
+pub use commands::{Exit, not_understood, run};

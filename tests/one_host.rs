@@ -550,3 +550,78 @@ fn a_note_that_cannot_be_read_is_a_warning_of_down_and_no_more() {
     }
     assert_eq!(ends[0], ends[1]);
 }
+
+/// What a run writes down of a port before it re-initialises its driver.
+const NOTE: &str = r#"{"schema": "hairpin-mesh.reinit/v1", "netdev": "enp1s0f0np0", "rdma": "rocep1s0f0",
+    "pci": "0000:01:00.0", "reload_count": 3, "index": 12, "up": true, "mtu": 9000, "addresses": ["10.10.0.10/24"],
+    "active": true, "gid": null, "offload": true, "steering": "hmfs", "objects": ["enp1s0f0np0 clsact"]}"#;
+
+#[test]
+fn hairpin_queue_forgets_a_note_and_says_what_it_was() {
+    let Some(host) = Host::new("hairpin-queue --forget") else {
+        return;
+    };
+    let (code, report, _) = host.ask("hairpin-queue --forget");
+    assert_eq!(
+        (code, &report["verdict"]),
+        (0, &"in-sync".into()),
+        "{report}"
+    );
+    host.install();
+    let note = "/run/dsv41-mesh/reinit.json";
+    host.write(note, NOTE.as_bytes());
+    let (code, report, _) = host.ask("hairpin-queue --forget");
+    assert_eq!(
+        (code, &report["verdict"]),
+        (0, &"forgotten".into()),
+        "{report}"
+    );
+    let said = texts(&report["forgotten"]);
+    for words in [
+        "enp1s0f0np0 (rocep1s0f0, pci/0000:01:00.0)",
+        "MTU 9000",
+        "10.10.0.10/24",
+        "enp1s0f0np0 clsact",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    host.on("test ! -e /run/dsv41-mesh");
+    // One that nobody can read keeps `up` from its work, which names the way out.
+    host.write(note, b"{");
+    let (code, report, _) = host.ask("up");
+    assert_eq!(code, 2, "{report}");
+    assert!(
+        texts(&report["trouble"]).contains("hairpin-queue --forget"),
+        "{report}"
+    );
+    let output = host.run(&format!("{PROGRAM} hairpin-queue --forget"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text.contains(&format!("ok    forgotten: {note}")), "{text}");
+    host.on("test ! -e /run/dsv41-mesh");
+}
+
+#[test]
+fn hairpin_queue_shows_nothing_by_the_plan_of_another_host() {
+    let Some(host) = Host::new("hairpin-queue of another host") else {
+        return;
+    };
+    host.install();
+    let (code, report, _) = host.ask("hairpin-queue");
+    // The ports are no functions.
+    assert_eq!(
+        (code, &report["verdict"]),
+        (1, &"not-observed".into()),
+        "{report}"
+    );
+    let (code, report, _) = host.ask("hairpin-queue --host spark2");
+    assert_eq!(
+        (code, &report["verdict"]),
+        (2, &"trouble".into()),
+        "{report}"
+    );
+    assert!(
+        texts(&report["trouble"]).contains("this is not spark2"),
+        "{report}"
+    );
+}

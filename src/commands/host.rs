@@ -13,7 +13,7 @@ use crate::finding::Finding;
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Row, State};
 use crate::mesh::condition::Identity;
-use crate::mesh::queue::Action;
+use crate::mesh::queue::{Action, Underway};
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
 use crate::node::state::{self, Applied};
@@ -141,6 +141,14 @@ pub(super) fn applied_before(state: &state::State) -> Option<Applied> {
     state.applied().unwrap_or_else(|error| {
         output::warning(&format!("{error}; what an earlier plan left is not known"));
         None
+    })
+}
+
+/// What a run left that ended in the middle of a re-initialisation.
+pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Trouble> {
+    state.underway().map_err(|error| {
+        let way_out = "hairpin-mesh hairpin-queue --forget shows and removes it";
+        Trouble::Usage(format!("{error}; {way_out}"))
     })
 }
 

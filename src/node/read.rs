@@ -14,7 +14,7 @@ use crate::kernel::rdma::{self, Nldev};
 use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
 use crate::kernel::systemd::{self, Systemd, UnitState};
-use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
+use crate::mesh::present::{Device, LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
 use crate::names::{Cidr, Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
 use crate::plan::mesh::marker_unit;
@@ -248,6 +248,20 @@ impl Sources {
             recorded_clsacts,
             dropped_when_made: BTreeMap::new(),
         }
+    }
+
+    /// How all network devices stand to each other.
+    pub fn devices(&mut self) -> Fact<Vec<Device>> {
+        let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
+        let device = |link: &Link| Device {
+            name: link.name.clone(),
+            index: link.index,
+            lower: link.lower,
+            master: link.master,
+        };
+        links
+            .as_ref()
+            .map(|links| links.iter().map(device).collect())
     }
 
     /// The routes, and of every network device the queueing disciplines and filters: what a mesh leaves that
