@@ -812,7 +812,7 @@ def files(node):
     """Every file that an installation could leave, with what it is."""
     places = "/etc /opt /usr/local /root /tmp /var/tmp /run/dsv41-mesh"
     what = r"-type d -printf '%p %y %m\n' -o -printf '%p %y %m %s %l\n'"
-    return on(node, f"find {places} ! -path '/root/mesh-*' {what} 2>/dev/null | sort")
+    return on(node, f"find {places} ! -path '/root/mesh-*' '(' {what} ')' 2>/dev/null | sort")
 
 
 def kernel_state(node):
