@@ -109,6 +109,9 @@ pub struct UpArgs {
 pub struct DownArgs {
     #[command(flatten)]
     pub on: HostArgs,
+    /// Wait up to this long for another run that changes this host to end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
     /// Go on although somebody's queue pairs are open, whose traffic over the mesh ends.
     #[arg(long)]
     pub force: bool,
@@ -297,6 +300,14 @@ pub struct HairpinQueueArgs {
     /// left to others.
     #[arg(long)]
     pub outside_plan: bool,
+    /// Go on although addresses, offload, RDMA port, GID or steering mode of a function cannot be seen: what of
+    /// these does not come back is then not noticed.
+    #[arg(long)]
+    pub unobserved: bool,
+    /// Forget what a run left that ended in the middle of a re-initialisation, and show what it was: nothing is
+    /// waited for or made again any more.
+    #[arg(long, conflicts_with_all = ["size", "num_queues", "devices", "dry_run", "check"])]
+    pub forget: bool,
     /// Show what would be done, and do nothing.
     #[arg(long, conflicts_with = "check")]
     pub dry_run: bool,
@@ -436,6 +447,9 @@ pub struct UninstallArgs {
     /// what the mesh is here cannot be known.
     #[arg(long)]
     pub force: bool,
+    /// Wait up to this long for another run that changes this host to end.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=86400))]
+    pub wait: u32,
     /// One JSON report on stdout.
     #[arg(long)]
     pub json: bool,
@@ -471,6 +485,9 @@ pub struct CompletionsArgs {
     /// The shell.
     #[arg(value_name = "SHELL", value_enum)]
     pub shell: clap_complete::Shell,
+    /// One JSON report on stdout, with the script in it.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// A hairpin queue size, or "keep".

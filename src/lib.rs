@@ -12,6 +12,7 @@
 //! | [`folder`] | plan to plan folder: scripts, picture, documents | none |
 //! | [`redact`] | facts that can be shown to others | none |
 //! | [`files`] | bounded reading; replacing a file or folder as a whole | files |
+//! | [`lock`] | one run at a time | files |
 //! | [`kernel`] | netlink, sysfs and procfs: bytes to values, no child processes | kernel |
 //! | [`verbs`] | what only libibverbs knows, through the C layer in `native/` | device |
 //! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
@@ -34,6 +35,7 @@ pub mod folder;
 pub mod install;
 pub mod json;
 pub mod kernel;
+pub mod lock;
 pub mod marker;
 pub mod mesh;
 pub mod names;
@@ -53,4 +55,4 @@ mod remote;
 mod testing;
 
 pub use cli::Cli;
-pub use commands::{Exit, run};
+pub use commands::{Exit, not_understood, run};

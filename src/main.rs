@@ -1,9 +1,15 @@
 //! `hairpin-mesh`: see `hairpin-mesh --help`.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    ExitCode::from(hairpin_mesh::run(hairpin_mesh::Cli::parse()) as u8)
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let exit = match hairpin_mesh::Cli::try_parse_from(&words) {
+        Ok(cli) => hairpin_mesh::run(cli),
+        Err(error) => hairpin_mesh::not_understood(&error, &words),
+    };
+    ExitCode::from(exit as u8)
 }

@@ -13,6 +13,7 @@ use hairpin_mesh::json;
 use hairpin_mesh::kernel::ethtool::{Ethtool, Feature, HW_TC_OFFLOAD};
 use hairpin_mesh::kernel::netlink::Error;
 use hairpin_mesh::kernel::route::Rtnetlink;
+use hairpin_mesh::node::read::Sources;
 use namespace::{in_own_namespace, run};
 use serde_json::Value;
 
@@ -84,6 +85,51 @@ fn shown(line: &str) -> Vec<Value> {
 
 fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
+}
+
+#[test]
+fn devices_are_known_by_what_they_send_through_and_what_they_are_part_of() {
+    let test = "devices_are_known_by_what_they_send_through_and_what_they_are_part_of";
+    in_own_namespace(test, || {
+        for line in [
+            "ip link add port0 type veth peer name port1",
+            "ip link add link port0 name mv0 type macvlan mode bridge",
+            "ip link add name br0 type bridge",
+            "ip link set dev mv0 master br0",
+        ] {
+            run(line);
+        }
+        // A peer in another namespace has a number of that namespace.
+        let mut other = std::process::Command::new("unshare")
+            .args(["--net", "sleep", "60"])
+            .spawn()
+            .unwrap();
+        let pid = other.id();
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        while std::fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|ns| ns == own) {
+            std::thread::yield_now();
+        }
+        run(&format!(
+            "ip link add far0 type veth peer name far1 netns {pid}"
+        ));
+        let devices = Sources::default().devices();
+        let devices = devices.known().unwrap();
+        let named = |index: Option<u32>| {
+            let mut of = devices.iter().filter(|d| Some(d.index) == index);
+            of.next().map(|d| d.name.as_str())
+        };
+        let found = |name: &str| {
+            let device = devices.iter().find(|d| d.name.as_str() == name).unwrap();
+            (named(device.lower), named(device.master))
+        };
+        assert_eq!(found("mv0"), (Some("port0"), Some("br0")));
+        assert_eq!(found("br0"), (None, None));
+        assert_eq!(found("port0"), (Some("port1"), None));
+        let far = devices.iter().find(|d| d.name.as_str() == "far0").unwrap();
+        assert_eq!((far.lower, far.master), (None, None));
+        other.kill().unwrap();
+        other.wait().unwrap();
+    });
 }
 
 #[test]

@@ -55,3 +55,16 @@ fn bash_takes_them() {
     drop(stdin);
     assert!(bash.wait().unwrap().success());
 }
+
+#[test]
+fn with_json_the_script_is_in_a_report() {
+    let output = Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
+        .args(["completions", "fish", "--json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["schema"], "hairpin-mesh.completions-report/v1");
+    assert_eq!(report["shell"], "fish");
+    assert_eq!(report["script"], completions("fish"));
+}

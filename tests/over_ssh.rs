@@ -550,7 +550,7 @@ fn deploy_installs_on_each_host_all_or_nothing_and_uninstall_leaves_no_file() {
             // Without a systemd, whether markers run is not observed; nothing else is left.
             lab.on("spark1", "hairpin-mesh uninstall --force || test $? = 1");
             // What a deployment leaves that is killed while root copies the program.
-            lab.on("spark2", "mkdir /opt/.hairpin-mesh.0123456789; touch /opt/.hairpin-mesh.0123456789/hairpin-mesh");
+            lab.on("spark2", "mkdir /opt/.hairpin-mesh.0123456789; touch /opt/.hairpin-mesh.0123456789/hairpin-mesh; touch -d '2 hours ago' /opt/.hairpin-mesh.0123456789");
             lab.on("spark2", "hairpin-mesh uninstall");
             for host in ["spark1", "spark2"] {
                 assert_same(&lab, host, &fresh);

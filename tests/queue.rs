@@ -9,14 +9,14 @@ mod memory;
 use std::collections::BTreeMap;
 
 use hairpin_mesh::facts::{Applied, Fact, HairpinParameter, HairpinRecord, QueuePair, Route};
-use hairpin_mesh::finding::Finding;
+use hairpin_mesh::finding::{Finding, Severity};
 use hairpin_mesh::mesh::apply::{Failure, Outcome, Platform as _, apply};
 use hairpin_mesh::mesh::change::Change;
 use hairpin_mesh::mesh::compare::{Object, State, compare};
-use hairpin_mesh::mesh::present::{Open, Present};
+use hairpin_mesh::mesh::present::{Device, Open, PortNow, Present};
 use hairpin_mesh::mesh::queue::{
     Action, Allowed, AtStake, Due, End, Ended, FunctionNow, ParameterNow, Platform, Step, Underway,
-    blockers, due, preview, resume, run,
+    blockers, due, finish, preview, resume, run,
 };
 use hairpin_mesh::mesh::steps;
 use hairpin_mesh::mesh::wanted::Wanted;
@@ -395,7 +395,7 @@ impl Platform for Machine {
         })
     }
 
-    fn blockers(&mut self, _: &FunctionNow) -> Vec<Finding> {
+    fn blockers(&mut self, _: &FunctionNow, _: &Present) -> Vec<Finding> {
         self.blocker_looks += 1;
         if self.blocked_at == Some(self.blocker_looks) {
             vec![Finding::problem(
@@ -681,6 +681,104 @@ fn an_address_that_does_not_come_back_is_named_and_the_next_function_is_not_begu
 }
 
 #[test]
+fn a_note_is_given_up_where_that_is_asked_for_and_what_is_not_back_is_a_warning() {
+    let host_name: HostName = "spark2".parse().unwrap();
+    each(|plan, host, up| {
+        let mut machine = Machine::new(plan, host, up);
+        machine.reinit = Reinit::NoAddress;
+        machine.run(&ASKED);
+        let note = machine.note.clone().unwrap();
+        let wanted = machine.memory.wanted.clone();
+        // Without that it stays.
+        let end = finish(&mut machine, &note, &wanted, false, &mut |_, _| {});
+        assert!(matches!(end, Err(End::NotBack { .. })), "{end:?}");
+        assert_eq!(machine.note.as_ref(), Some(&note));
+        let finished = finish(&mut machine, &note, &wanted, true, &mut |_, _| {}).unwrap();
+        assert_eq!(machine.note, None);
+        let findings = finished.findings(&host_name, &note.netdev, false);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(
+            (findings[0].code, findings[0].severity),
+            ("hairpin-queue-given-up", Severity::Warning)
+        );
+        let address = host.ports[0].ipv4.to_string();
+        assert!(findings[0].found.contains(&address), "{findings:?}");
+        // A note that cannot be removed is not given up.
+        machine.note = Some(note.clone());
+        machine.faults.insert(machine.calls + 1, Fault::Refused);
+        let end = finish(&mut machine, &note, &wanted, true, &mut |_, _| {});
+        assert!(matches!(end, Err(End::NotRestored { .. })), "{end:?}");
+    });
+}
+
+#[test]
+fn a_size_that_was_set_before_a_run_ended_and_is_not_loaded_is_told() {
+    let host_name: HostName = "spark2".parse().unwrap();
+    each(|plan, host, up| {
+        let mut dry = Machine::new(plan, host, up);
+        dry.run(&ASKED);
+        let first = |what: &str| dry.log.iter().position(|l| l.starts_with(what)).unwrap() + 1;
+        let (set, reinitialise) = (first("set "), first("re-initialise"));
+        for (dies_at, waits) in [
+            ((set, false), false),
+            ((set, true), true),
+            ((reinitialise, false), true),
+            ((reinitialise, true), false),
+        ] {
+            let mut machine = Machine::new(plan, host, up);
+            machine.dies_at = Some(dies_at);
+            machine.run(&ASKED);
+            (machine.dies_at, machine.dead) = (None, false);
+            let note = machine.note.clone().unwrap();
+            let wanted = machine.memory.wanted.clone();
+            let finished = finish(&mut machine, &note, &wanted, false, &mut |_, _| {}).unwrap();
+            assert_eq!(machine.note, None);
+            let pending = [(HairpinParameter::QueueSize, 8192)];
+            let pending = if waits { &pending[..] } else { &[] };
+            assert_eq!(finished.pending, pending, "{dies_at:?}");
+            let found = |loads| finished.findings(&host_name, &note.netdev, loads);
+            assert_eq!(found(false).len(), usize::from(waits));
+            assert_eq!(found(true), []);
+            for finding in found(false) {
+                assert_eq!(
+                    (finding.code, finding.severity),
+                    ("hairpin-queue-pending", Severity::Warning)
+                );
+                assert!(finding.advice.unwrap().contains("hairpin-queue 8192"));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_note_says_what_was_there() {
+    let mut said = 0;
+    each(|plan, host, up| {
+        let mut machine = Machine::new(plan, host, up);
+        machine.reinit = Reinit::NoAddress;
+        machine.run(&ASKED);
+        let note = machine.note.clone().unwrap();
+        let lines = note.lines();
+        let all = lines.join("\n");
+        for words in [
+            note.netdev.as_str(),
+            &note.pci.to_string(),
+            "re-initialised 0 times",
+            &host.ports[0].ipv4.to_string(),
+            "MTU 9000",
+            "RDMA port ACTIVE",
+            "hw-tc-offload on",
+            "link up",
+        ] {
+            assert!(all.contains(words), "{words}: {all}");
+        }
+        assert_eq!(lines.len(), 2 + note.objects.len());
+        said += note.objects.len();
+    });
+    assert!(said > 0);
+}
+
+#[test]
 fn a_note_whose_port_has_another_address_in_the_plan_is_finished_by_the_plans() {
     each(|plan, host, up| {
         let mut machine = Machine::new(plan, host, up);
@@ -818,6 +916,16 @@ fn nothing_at_stake() -> AtStake {
         open: Fact::Known(Vec::new()),
         routes: Fact::Known(Vec::new()),
         ipv6_default: Fact::Known(Vec::new()),
+        devices: Fact::Known(vec![device("enp1s0f0np0", 7, None, None)]),
+    }
+}
+
+fn device(name: &str, index: u32, lower: Option<u32>, master: Option<u32>) -> Device {
+    Device {
+        name: name.parse().unwrap(),
+        index,
+        lower,
+        master,
     }
 }
 
@@ -857,7 +965,7 @@ fn open(device: &str) -> Open {
 fn what_would_be_destroyed_keeps_a_function_from_it_until_the_option_that_names_it() {
     let host: HostName = "spark1".parse().unwrap();
     let codes = |planned, at_stake: &AtStake, allowed| -> Vec<&'static str> {
-        blockers(&host, &function(), planned, at_stake, allowed)
+        blockers(&host, &function(), planned, None, at_stake, allowed)
             .iter()
             .map(|finding| finding.code)
             .collect()
@@ -871,7 +979,7 @@ fn what_would_be_destroyed_keeps_a_function_from_it_until_the_option_that_names_
         codes(false, &at_stake, none),
         ["not-in-plan", "default-route", "queue-pairs-open"]
     );
-    let text = blockers(&host, &function(), true, &at_stake, none);
+    let text = blockers(&host, &function(), true, None, &at_stake, none);
     assert!(text[1].found.contains("python3 (process 4711)"), "{text:?}");
     for (allowed, left) in [
         (
@@ -910,19 +1018,169 @@ fn what_would_be_destroyed_keeps_a_function_from_it_until_the_option_that_names_
 fn what_could_not_be_read_counts_as_in_the_way() {
     let host: HostName = "spark1".parse().unwrap();
     type Spoil = fn(&mut AtStake);
-    let changes: [(&str, Spoil); 3] = [
+    let changes: [(&str, Spoil); 4] = [
         ("queue-pairs-open", |a| a.open = Fact::because("x")),
         ("default-route", |a| a.routes = Fact::because("x")),
         ("default-route", |a| a.ipv6_default = Fact::because("x")),
+        ("default-route", |a| a.devices = Fact::because("x")),
     ];
     for (code, change) in changes {
         let mut at_stake = nothing_at_stake();
         change(&mut at_stake);
-        let found = blockers(&host, &function(), true, &at_stake, Allowed::default());
+        let found = blockers(
+            &host,
+            &function(),
+            true,
+            None,
+            &at_stake,
+            Allowed::default(),
+        );
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].code, code);
         assert!(found[0].found.contains("not observed: x"), "{found:?}");
     }
+}
+
+#[test]
+fn what_of_a_port_is_not_observed_keeps_it_from_a_re_initialisation() {
+    let plan = plan("own-inventories-queue-applied");
+    let host = plan.for_host(plan.hosts[1].as_str()).unwrap();
+    let port = bare(&plan, &host).ports[0].clone();
+    let found = |port: &PortNow, unobserved| {
+        let allowed = Allowed {
+            unobserved,
+            ..Allowed::default()
+        };
+        let at_stake = nothing_at_stake();
+        let name = &host.host;
+        blockers(name, &function(), true, Some(port), &at_stake, allowed)
+    };
+    assert_eq!(found(&port, false), []);
+    type Spoil = fn(&mut PortNow);
+    let spoils: [(&str, Spoil); 5] = [
+        ("IPv4 addresses", |p| p.addresses = Fact::because("x")),
+        ("hw-tc-offload", |p| p.offload = Fact::because("x")),
+        ("RDMA port", |p| p.rdma_state = Fact::because("x")),
+        ("GID", |p| p.gid = Fact::because("x")),
+        ("flow_steering_mode", |p| p.steering = Fact::because("x")),
+    ];
+    let mut all = port.clone();
+    for (what, spoil) in spoils {
+        let mut port = port.clone();
+        spoil(&mut port);
+        let one = found(&port, false);
+        assert_eq!(one.len(), 1, "{one:?}");
+        assert_eq!(one[0].code, "port-not-observed");
+        assert_eq!(one[0].found, format!("{what} not observed: x"));
+        assert!(one[0].advice.as_ref().unwrap().contains("--unobserved"));
+        assert_eq!(found(&port, true), []);
+        spoil(&mut all);
+    }
+    // All of a port is one finding.
+    assert_eq!(found(&all, false).len(), 1);
+}
+
+#[test]
+fn a_port_that_is_re_initialised_unseen_is_waited_for_by_what_is_known_of_it() {
+    each(|plan, host, up| {
+        let mut machine = Machine::new(plan, host, up);
+        let before = &mut machine.memory.present.ports[0];
+        before.addresses = Fact::because("x");
+        before.gid = Fact::because("x");
+        before.offload = Fact::because("x");
+        let dev = before.netdev.clone();
+        machine.reinit = Reinit::NoAddress;
+        let wanted = machine.memory.wanted.clone();
+        let ended = run(&mut machine, &[dev], &ASKED, &wanted, &mut |_, _| {});
+        // What was on it and needs what did not come back is named all the same.
+        assert_eq!(ended.done.len(), usize::from(ended.end == End::Done));
+        assert!(!matches!(ended.end, End::NotBack { .. }), "{ended:?}");
+        assert_eq!(machine.loaded()[0], 8192);
+    });
+}
+
+#[test]
+fn a_default_route_is_seen_also_over_what_is_made_of_a_function_and_in_halves() {
+    let host: HostName = "spark1".parse().unwrap();
+    let own = "enp1s0f0np0";
+    let found = |devices: Vec<Device>, route: Route| -> Option<String> {
+        let at_stake = AtStake {
+            routes: Fact::Known(vec![route]),
+            devices: Fact::Known(devices),
+            ..nothing_at_stake()
+        };
+        let none = Allowed::default();
+        let found = blockers(&host, &function(), true, None, &at_stake, none);
+        assert!(found.len() <= 1 && found.iter().all(|f| f.code == "default-route"));
+        found.into_iter().next().map(|finding| finding.found)
+    };
+    let plain = device(own, 7, None, None);
+    let member = device(own, 7, None, Some(20));
+    let bond = device("bond0", 20, None, None);
+    let vlan = device("vlan7", 30, Some(7), None);
+    let other = device("enP7s7", 2, None, None);
+    // A bond or bridge that it is part of; a VLAN or macvlan on it; a VLAN on the bond; a bridge of that.
+    let cases = [
+        (vec![member.clone(), bond.clone()], "bond0"),
+        (vec![vlan.clone(), plain.clone()], "vlan7"),
+        (
+            vec![
+                device("bond0.5", 40, Some(20), None),
+                bond.clone(),
+                member.clone(),
+            ],
+            "bond0.5",
+        ),
+        (
+            vec![
+                device("br0", 50, None, None),
+                device("bond0.5", 40, Some(20), Some(50)),
+                bond.clone(),
+                member.clone(),
+            ],
+            "br0",
+        ),
+    ];
+    for (devices, over) in cases {
+        let mut devices = devices;
+        devices.push(other.clone());
+        let what = found(devices.clone(), default_route(over)).unwrap();
+        assert!(what.contains(over) && what.contains("made of it"), "{what}");
+        assert_eq!(found(devices, default_route("enP7s7")), None);
+    }
+    // Devices that stand in a circle end somewhere.
+    let circle = vec![
+        device(own, 7, Some(8), Some(8)),
+        device("x", 8, Some(7), Some(7)),
+    ];
+    assert!(found(circle.clone(), default_route("x")).is_some());
+    assert_eq!(found(circle, default_route("enP7s7")), None);
+    // Halves, as VPNs set them; a quarter of all addresses is no default route.
+    for half in ["0.0.0.0/1", "128.0.0.0/1"] {
+        let route = Route {
+            destination: half.parse().unwrap(),
+            ..default_route(own)
+        };
+        let what = found(vec![plain.clone()], route).unwrap();
+        assert!(what.contains(half), "{what}");
+    }
+    let route = Route {
+        destination: "64.0.0.0/2".parse().unwrap(),
+        ..default_route(own)
+    };
+    assert_eq!(found(vec![plain.clone()], route), None);
+    // IPv6 likewise.
+    let at_stake = AtStake {
+        ipv6_default: Fact::Known(vec!["vlan7".parse().unwrap()]),
+        devices: Fact::Known(vec![vlan, plain]),
+        ..nothing_at_stake()
+    };
+    let none = Allowed::default();
+    let six = blockers(&host, &function(), true, None, &at_stake, none);
+    assert!(
+        six[0].found.contains("IPv6 default route leaves by vlan7"),
+        "{six:?}"
+    );
 }
 
 proptest! {

@@ -14,7 +14,7 @@ use hairpin_mesh::mesh::apply::{Outcome, apply};
 use hairpin_mesh::mesh::compare::compare;
 use hairpin_mesh::mesh::present::Present;
 use hairpin_mesh::mesh::steps;
-use hairpin_mesh::mesh::verify::{Standing, Verified, udp_source_port, verify};
+use hairpin_mesh::mesh::verify::{Standing, Verified, marks, udp_source_port, verify};
 use hairpin_mesh::mesh::wanted::Wanted;
 use hairpin_mesh::names::{EtherType, Gid, Mac};
 use hairpin_mesh::plan::{HostPlan, Plan};
@@ -648,4 +648,47 @@ proptest! {
         unique.dedup();
         prop_assert_eq!(unique.len(), all.len());
     }
+}
+
+#[test]
+fn whatever_has_the_marks_of_a_mesh_is_found_without_a_plan() {
+    let plan = plan("queue-8192");
+    let host = plan.for_host("spark2").unwrap();
+    assert_eq!(marks(&bare(&plan, &host)), []);
+    let present = healthy(&plan, &host);
+    let found = flat(&marks(&present));
+    let count = |code: &str| found.iter().filter(|f| f.0 == code).count();
+    assert_eq!(count("left-over-route"), host.routes.len());
+    assert_eq!(count("left-over-rule"), host.rules.len());
+    assert_eq!(found.len(), host.routes.len() + host.rules.len());
+    assert!(
+        marks(&present)
+            .iter()
+            .all(|f| f.advice.is_some() && f.wanted == "none")
+    );
+    // A discipline that we made is ours until somebody else uses it.
+    let dev = host.rules[0].dev.clone();
+    let mut present = healthy(&plan, &host);
+    present.routes = Fact::Known(Vec::new());
+    for port in &mut present.ports {
+        if port.netdev != dev {
+            port.filters = Fact::Known(Vec::new());
+            port.qdiscs = Fact::Known(Vec::new());
+        }
+    }
+    let mut foreign = known(&mut port(&mut present.ports, &dev).filters)[0].clone();
+    known(&mut port(&mut present.ports, &dev).filters).clear();
+    present.recorded_clsacts.insert(dev.clone());
+    let of = |present: &Present| -> Vec<&'static str> {
+        marks(present).iter().map(|f| f.code).collect()
+    };
+    assert_eq!(of(&present), ["left-over-clsact"]);
+    foreign.protocol = EtherType(0x0806);
+    known(&mut port(&mut present.ports, &dev).filters).push(foreign);
+    assert_eq!(of(&present), [""; 0]);
+    // What cannot be looked at is not taken for none.
+    present.routes = Fact::because("no");
+    port(&mut present.ports, &dev).filters = Fact::because("no");
+    let severities: Vec<Severity> = marks(&present).iter().map(|f| f.severity).collect();
+    assert_eq!(severities, [Severity::NotObserved; 2]);
 }

@@ -104,6 +104,8 @@ struct Told {
     warnings: Vec<String>,
     /// The files of the installation: path, and what became of it.
     files: Vec<[String; 2]>,
+    /// Whether the mesh starts at boot there, as systemd called it last; `null` where nobody could tell.
+    mesh_unit: Option<String>,
 }
 
 impl Told {
@@ -115,6 +117,7 @@ impl Told {
             why: None,
             warnings: Vec::new(),
             files: Vec::new(),
+            mesh_unit: None,
         }
     }
 
@@ -126,12 +129,28 @@ impl Told {
     fn is_well(&self) -> bool {
         self.exit == 0
     }
+
+    /// That the mesh does not start at boot, where that is known, and why this run did not see to it.
+    fn not_enabled(&self) -> Option<String> {
+        let state = self
+            .mesh_unit
+            .as_deref()
+            .filter(|state| *state != "enabled")?;
+        let why = match self.is_well() {
+            true => ": every host has to come through a stage before the next begins",
+            false => "",
+        };
+        Some(format!(
+            "{}: the mesh is not enabled ({state}){why}",
+            self.host
+        ))
+    }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Default)]
 struct Report<'a> {
     schema: &'static str,
-    program_sha256: &'a str,
+    program_sha256: Option<&'a str>,
     plan_sha256: Option<String>,
     /// Whether the mesh was to be enabled, and is, on every host.
     enabled: bool,
@@ -140,11 +159,7 @@ struct Report<'a> {
     verified: &'a [Value],
     /// The command that makes the plan again, while its queue size is below the applied one.
     plan_again: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct TroubleReport {
-    schema: &'static str,
+    /// Why no host was asked (exit 2), a line each.
     trouble: Vec<String>,
 }
 
@@ -153,9 +168,10 @@ const REPORT: &str = "hairpin-mesh.deploy-report/v1";
 pub(super) fn run(args: DeployArgs) -> Result<Exit, Trouble> {
     let result = run_with(&args);
     if let (Err(trouble), true) = (&result, args.json) {
-        output::result(&pretty(&TroubleReport {
+        output::result(&pretty(&Report {
             schema: REPORT,
             trouble: trouble.lines(),
+            ..Report::default()
         }))?;
     }
     result
@@ -389,6 +405,10 @@ impl Deploy<'_> {
             "up",
             line,
             |told, answer| {
+                // Also one that did not start is enabled.
+                if let Ok(state) = mesh_unit_of(&told.host, &answer.stdout) {
+                    told.mesh_unit = state;
+                }
                 if answer.code != 0 {
                     told.failed(exit_of(answer.code), answer.said);
                 }
@@ -453,18 +473,21 @@ impl Deploy<'_> {
                 output::failure(&format!("{}: {stage}: {why}", told.host));
             }
         }
-        if self.args.enable && !self.enabled {
-            output::failure("the mesh is not enabled: every host has to come through every stage");
+        for told in self.hosts.iter().filter(|_| self.args.enable) {
+            if let Some(line) = told.not_enabled() {
+                output::failure(&line);
+            }
         }
         if self.args.json {
             output::result(&pretty(&Report {
                 schema: REPORT,
-                program_sha256: &self.sum,
+                program_sha256: Some(&self.sum),
                 plan_sha256: self.plan.map(PlanDocument::sha256),
                 enabled: self.enabled,
                 hosts: &self.hosts,
                 verified: &self.verified,
                 plan_again: self.plan_again.as_deref(),
+                trouble: Vec::new(),
             }))?;
             return Ok(());
         }
@@ -547,6 +570,7 @@ fn take_report(
         let field = |key: &str| Ok::<_, DocumentError>(verify::plain(file.need(key)?.text()?));
         told.files.push([field("path")?, field("did")?]);
     }
+    told.mesh_unit = mesh_unit(&root)?;
     for marker in root.need("kept_markers")?.items(MOST)? {
         let device = verify::plain(marker.need("device")?.text()?);
         told.warnings.push(format!(
@@ -568,6 +592,21 @@ fn document_in(bytes: &[u8]) -> &[u8] {
         .find(|(_, line)| line.starts_with(b"{"))
         .map_or(0, |(start, _)| start);
     &bytes[start..]
+}
+
+/// Whether the mesh starts at boot, by a report of `install`.
+fn mesh_unit(root: &At) -> Result<Option<String>, DocumentError> {
+    let state = root.need("mesh_unit")?;
+    if state.is_null() {
+        return Ok(None);
+    }
+    Ok(Some(verify::plain(state.text()?)))
+}
+
+fn mesh_unit_of(host: &HostName, bytes: &[u8]) -> Result<Option<String>, DocumentError> {
+    let name = format!("{host}: its report");
+    let value = parse(&name, document_in(bytes))?;
+    mesh_unit(&At::root(&name, &value))
 }
 
 fn verdict_of(host: &HostName, bytes: &[u8]) -> Result<String, DocumentError> {
@@ -628,12 +667,61 @@ mod tests {
     }
 
     #[test]
+    fn that_a_host_is_not_enabled_is_said_of_that_host_and_where_it_is_known() {
+        let host: HostName = "spark1".parse().unwrap();
+        let told = |state: Option<&str>, exit| Told {
+            mesh_unit: state.map(str::to_owned),
+            exit,
+            ..Told::new(&host)
+        };
+        assert_eq!(told(Some("enabled"), 0).not_enabled(), None);
+        // It was enabled, and its start failed.
+        assert_eq!(told(Some("enabled"), 75).not_enabled(), None);
+        // Not installed, say.
+        assert_eq!(told(None, 2).not_enabled(), None);
+        let waited = told(Some("disabled"), 0).not_enabled().unwrap();
+        assert!(
+            waited.starts_with("spark1: the mesh is not enabled (disabled): every host"),
+            "{waited}"
+        );
+        let failed = told(Some("disabled"), 75).not_enabled().unwrap();
+        assert_eq!(failed, "spark1: the mesh is not enabled (disabled)");
+    }
+
+    #[test]
+    fn trouble_has_the_keys_of_every_other_document() {
+        let report = Report {
+            schema: REPORT,
+            trouble: vec!["why".into()],
+            ..Report::default()
+        };
+        let text = pretty(&report);
+        let value = parse("report", text.as_bytes()).unwrap();
+        let root = At::root("report", &value);
+        for key in [
+            "program_sha256",
+            "plan_sha256",
+            "enabled",
+            "hosts",
+            "verified",
+            "plan_again",
+            "trouble",
+        ] {
+            root.need(key).unwrap();
+        }
+        assert!(
+            text.starts_with("{\n  \"schema\": \"hairpin-mesh.deploy-report/v1\""),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn a_report_counts_when_it_is_of_what_was_sent() {
         let host: HostName = "spark1".parse().unwrap();
         let report = |sum: &str| {
             format!(
                 "Welcome!\n{{\"schema\": \"{INSTALL_REPORT}\", \"program_sha256\": \"{sum}\", \"plan_sha256\": \"b\", \
-                 \"host\": \"spark1\", \"files\": [{{\"path\": \"/opt/x\", \"did\": \"added\"}}], \
+                 \"host\": \"spark1\", \"mesh_unit\": \"disabled\", \"files\": [{{\"path\": \"/opt/x\", \"did\": \"added\"}}], \
                  \"kept_markers\": [{{\"device\": \"rocep1s0f0\", \"program\": \"p\", \"pid\": 7}}]}}"
             )
         };
@@ -643,6 +731,7 @@ mod tests {
         };
         let told = take("a", "b").unwrap();
         assert_eq!(told.files, [["/opt/x", "added"]]);
+        assert_eq!(told.mesh_unit.as_deref(), Some("disabled"));
         assert!(told.warnings[0].contains("rocep1s0f0"));
         assert!(take("c", "b").is_err() && take("a", "c").is_err());
         let mut told = Told::new(&host);

@@ -1,12 +1,12 @@
 //! `down`: exactly what `up` made, removed.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, agreed, applied_before, applied_in_place_of_none, engine_first, here,
-    lines, need_root, obstacle, refuse_another, share,
+    ChangeReport, Here, agreed, applied_before, engine_first, here_or_applied, lines, need_root,
+    obstacle, refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::DownArgs;
@@ -123,7 +123,7 @@ impl Down {
     fn run(&mut self, args: &DownArgs) -> Result<Verdict, Trouble> {
         need_root()?;
         let state = State::create()?;
-        let lock = state.lock(Instant::now())?;
+        let lock = state.lock(Instant::now() + Duration::from_secs(args.wait.into()))?;
         let result = self.locked(args, &state);
         state.leave(lock);
         result
@@ -131,10 +131,7 @@ impl Down {
 
     fn locked(&mut self, args: &DownArgs, state: &State) -> Result<Verdict, Trouble> {
         let applied = applied_before(state);
-        let Here { document, host } = match applied_in_place_of_none(&args.on, applied.as_ref()) {
-            Some(here) => here,
-            None => here(&args.on)?,
-        };
+        let Here { document, host } = here_or_applied(&args.on, applied.as_ref())?;
         self.host = Some(host.clone());
         let plan = &document.plan;
         let host_plan = share(plan, &host)?;
@@ -231,6 +228,11 @@ impl Down {
         } else {
             Verdict::Removed
         })
+    }
+
+    /// Whether anything was removed.
+    pub(super) fn has_changed(&self) -> bool {
+        !self.changes.is_empty()
     }
 
     pub(super) fn say(&self, args: &DownArgs, verdict: Verdict) -> Result<(), Trouble> {

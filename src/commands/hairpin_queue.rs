@@ -1,15 +1,13 @@
 //! `hairpin-queue`: what is set and loaded shown, or a size loaded, one function at a time. `up
 //! --set-hairpin-queue` does the same with its own part here.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::host::{
-    ChangeReport, Here, applied_before, applied_in_place_of_none, here, lines, need_root, no_plan,
-    refuse_another, share,
+    ChangeReport, Here, applied_before, applied_in_place_of_none, ends_on_signals, here,
+    left_underway, lines, need_root, no_plan, refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::HairpinQueueArgs;
@@ -19,14 +17,14 @@ use crate::finding::Finding;
 use crate::mesh::condition::identity;
 use crate::mesh::present::Present;
 use crate::mesh::queue::{
-    Allowed, Due, End, Ended, FunctionNow, Load, due, preview, resume, run as load,
+    Allowed, Due, End, Ended, FunctionNow, Load, due, finish, preview, run as load,
 };
 use crate::mesh::wanted::Wanted;
 use crate::names::{Gid, HostName, NetdevName, PciAddress, RdmaName};
 use crate::node::platform::Node;
 use crate::node::queue::Queues;
 use crate::node::read::{Sources, Subject, SubjectPort};
-use crate::node::state::State;
+use crate::node::state::{self, State};
 use crate::node::wait::Watch;
 use crate::output;
 use crate::plan::HostPlan;
@@ -53,6 +51,8 @@ enum Verdict {
     Restored,
     /// It failed; the host is not as it was.
     NotRestored,
+    /// What a run left in the middle is forgotten.
+    Forgotten,
     /// There could be no verdict.
     Trouble,
 }
@@ -74,6 +74,8 @@ struct Report<'a> {
     failures: &'a [String],
     /// What is not as it was, or not back, a line each.
     differs: &'a [String],
+    /// What a run that ended in the middle had left, a line each, which is forgotten now.
+    forgotten: &'a [String],
     /// Why there could be no verdict (exit 2), a line each.
     trouble: Vec<String>,
 }
@@ -182,7 +184,9 @@ pub(super) fn run(args: HairpinQueueArgs) -> Result<Exit, Trouble> {
             Ok(match verdict {
                 // Showing what would be done is all that was asked for.
                 _ if args.dry_run => Exit::Yes,
-                Verdict::Shown | Verdict::InSync | Verdict::Applied => Exit::Yes,
+                Verdict::Shown | Verdict::InSync | Verdict::Applied | Verdict::Forgotten => {
+                    Exit::Yes
+                }
                 Verdict::NotObserved | Verdict::WorkToDo | Verdict::Refused => Exit::No,
                 Verdict::NotReady => Exit::NotReady,
                 Verdict::Restored => Exit::Restored,
@@ -210,6 +214,7 @@ struct Queue {
     findings: Vec<Finding>,
     failures: Vec<String>,
     differs: Vec<String>,
+    forgotten: Vec<String>,
 }
 
 /// What is asked about: the plan's ports, and functions that are none of it.
@@ -336,6 +341,9 @@ impl Queue {
         .into_iter()
         .filter_map(|(parameter, value)| Some((parameter, value?)))
         .collect();
+        if args.forget {
+            return self.forget(args);
+        }
         if asked.is_empty() {
             if args.dry_run || args.check {
                 return Err(Trouble::Usage(
@@ -361,6 +369,15 @@ impl Queue {
         };
         let fabric = fabric(args, given.as_ref())?;
         self.about(&fabric);
+        if let Some(plan) = &fabric.plan {
+            // Of the ports alone.
+            let subject = Subject {
+                ports: fabric.subject.ports.clone(),
+                ..Subject::default()
+            };
+            let present = Sources::default().read(&subject, Default::default());
+            refuse_another(identity(plan, &present), &fabric.host)?;
+        }
         // Showing shows all there is.
         let ports = match args.devices.is_empty() {
             true => &fabric.subject.ports,
@@ -373,6 +390,31 @@ impl Queue {
         } else {
             Verdict::NotObserved
         })
+    }
+
+    /// Removes what a run left in the middle, whatever it is, and tells what it says.
+    fn forget(&mut self, args: &HairpinQueueArgs) -> Result<Verdict, Trouble> {
+        need_root()?;
+        let Some(state) = State::open()? else {
+            return Ok(Verdict::InSync);
+        };
+        let lock = state.lock(Instant::now() + Duration::from_secs(args.wait.into()))?;
+        let result = self.forget_locked(&state);
+        state.leave(lock);
+        result
+    }
+
+    fn forget_locked(&mut self, state: &State) -> Result<Verdict, Trouble> {
+        let lines = match state.underway() {
+            Ok(None) => return Ok(Verdict::InSync),
+            Ok(Some(underway)) => underway.lines(),
+            // It says nothing that could be told.
+            Err(error @ state::Error::Document(_)) => vec![error.to_string()],
+            Err(error) => return Err(error.into()),
+        };
+        state.note_underway(None)?;
+        self.forgotten = lines;
+        Ok(Verdict::Forgotten)
     }
 
     fn about(&mut self, fabric: &Fabric<'_>) {
@@ -407,7 +449,7 @@ impl Queue {
                 fabric.subject.add(&old, applied.plan.gid_index);
             }
         }
-        let underway = state.underway()?.map(|underway| {
+        let underway = left_underway(state)?.map(|underway| {
             let mut rows = fabric.plan.iter().flat_map(|plan| &plan.ports);
             match rows.find(|row| row.netdev == underway.netdev) {
                 Some(row) => underway.as_planned(row.ipv4),
@@ -435,6 +477,7 @@ impl Queue {
                 queue_pairs: args.destroy_queue_pairs,
                 default_route: args.cut_default_route,
                 unplanned: args.outside_plan,
+                unobserved: args.unobserved,
             },
             patience: Duration::from_secs(args.wait.into()),
             deadline: Instant::now(),
@@ -445,6 +488,7 @@ impl Queue {
         }
         let would = args.dry_run || args.check;
         let unfinished = underway.is_some();
+        let mut finished = None;
         if let Some(underway) = underway {
             if would {
                 // What comes after it cannot be said before.
@@ -455,17 +499,19 @@ impl Queue {
                 let mut told = |action, remark: Option<&str>| {
                     self.changes.push(ChangeReport::of_action(action, remark));
                 };
-                let end = resume(&mut queues, &underway, &wanted, &mut told);
-                if end != End::Done {
-                    return Ok(self.ended(
-                        Ended {
-                            done: Vec::new(),
-                            at: Some(underway.netdev),
-                            left: Vec::new(),
-                            end,
-                        },
-                        state,
-                    ));
+                match finish(&mut queues, &underway, &wanted, false, &mut told) {
+                    Ok(done) => finished = Some((done, underway.netdev)),
+                    Err(end) => {
+                        return Ok(self.ended(
+                            Ended {
+                                done: Vec::new(),
+                                at: Some(underway.netdev),
+                                left: Vec::new(),
+                                end,
+                            },
+                            state,
+                        ));
+                    }
                 }
             }
         }
@@ -474,10 +520,19 @@ impl Queue {
         let loads = match loads(&fabric.host, &functions, asked) {
             Ok(loads) => loads,
             Err(findings) => {
+                if let Some((finished, dev)) = &finished {
+                    self.findings
+                        .extend(finished.findings(&fabric.host, dev, false));
+                }
                 self.findings.extend(findings);
                 return Ok(Verdict::Refused);
             }
         };
+        if let Some((finished, dev)) = &finished {
+            let its = loads.iter().any(|(now, _)| now.netdev == *dev);
+            let findings = finished.findings(&fabric.host, dev, its);
+            self.findings.extend(findings);
+        }
         if loads.is_empty() {
             return Ok(if unfinished {
                 Verdict::Applied
@@ -541,12 +596,19 @@ impl Queue {
             return self.report(verdict, Vec::new());
         }
         let mut text = lines(&self.changes, args.dry_run || args.check);
+        for line in &self.forgotten {
+            text += &format!("ok    forgotten: {line}\n");
+        }
         match verdict {
             Verdict::WorkToDo => {}
             _ => text.extend(self.functions.iter().map(FunctionReport::line)),
         }
         text += &match verdict {
+            Verdict::InSync if args.forget => format!("{host}: nothing to forget\n"),
             Verdict::InSync => format!("{host}: nothing to do\n"),
+            Verdict::Forgotten => {
+                format!("{host}: forgotten; what is not back is not waited for any more\n")
+            }
             Verdict::Applied => format!("{host}: done\n"),
             Verdict::WorkToDo => format!("{host}: {} to do\n", self.changes.len()),
             Verdict::Refused if self.changes.is_empty() => format!("{host}: nothing was changed\n"),
@@ -572,24 +634,12 @@ impl Queue {
             findings: &self.findings,
             failures: &self.failures,
             differs: &self.differs,
+            forgotten: &self.forgotten,
             trouble,
         };
         output::result(&crate::json::pretty(&report))?;
         Ok(())
     }
-}
-
-/// A flag that a signal which ends a process sets.
-pub(super) fn ends_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-        signal_hook::consts::SIGHUP,
-    ] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
-    Ok(interrupted)
 }
 
 /// Adds the port of what is underway to what is asked about, where the plan has it no more.

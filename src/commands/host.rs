@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -11,13 +13,59 @@ use crate::finding::Finding;
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Row, State};
 use crate::mesh::condition::Identity;
-use crate::mesh::queue::Action;
+use crate::mesh::queue::{Action, Underway};
 use crate::names::HostName;
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan};
 use crate::node::state::{self, Applied};
 use crate::output;
 use crate::plan::mesh::{ENGINE_OFF, WANTED_HAIRPIN_QUEUE};
 use crate::plan::{HostPlan, OppositePaths, Plan};
+
+/// Signals that end a process, heeded between two steps of what must not end in the middle.
+pub(super) struct Signals {
+    came: Arc<AtomicBool>,
+    /// Whether they end the process by themselves again.
+    over: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// From now on until this is dropped.
+    pub(super) fn heed() -> Result<Signals, Trouble> {
+        let over = Arc::new(AtomicBool::new(false));
+        for signal in ENDING {
+            // In this order: while it is over, the process ends here.
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&over))?;
+        }
+        let came = ends_on_signals()?;
+        Ok(Signals { came, over })
+    }
+
+    /// Set by a signal.
+    pub(super) fn came(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.came)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+const ENDING: [i32; 3] = [
+    signal_hook::consts::SIGINT,
+    signal_hook::consts::SIGTERM,
+    signal_hook::consts::SIGHUP,
+];
+
+/// A flag that a signal which ends a process sets.
+pub(super) fn ends_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in ENDING {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    Ok(interrupted)
+}
 
 /// The plan and the host of it that this is.
 pub(super) struct Here {
@@ -51,15 +99,35 @@ pub(super) fn no_plan(args: &HostArgs) -> bool {
 
 /// The plan that was applied last, where no plan is named and none is installed any more.
 pub(super) fn applied_in_place_of_none(args: &HostArgs, applied: Option<&Applied>) -> Option<Here> {
-    let applied = applied.filter(|_| no_plan(args))?;
+    Some(as_applied(args, applied.filter(|_| no_plan(args))?))
+}
+
+fn as_applied(args: &HostArgs, applied: &Applied) -> Here {
     let bytes = crate::json::pretty(&applied.plan).into_bytes();
-    Some(Here {
+    Here {
         document: PlanDocument {
             plan: applied.plan.clone(),
             bytes,
         },
         host: args.host.clone().unwrap_or_else(|| applied.host.clone()),
-    })
+    }
+}
+
+/// What `down` goes by: the plan; where none is named, and the installed one is gone or does not tell what this
+/// host is, the one that was applied last, which is what there is to remove.
+pub(super) fn here_or_applied(args: &HostArgs, applied: Option<&Applied>) -> Result<Here, Trouble> {
+    if let Some(here) = applied_in_place_of_none(args, applied) {
+        return Ok(here);
+    }
+    match (here(args), applied) {
+        (Err(trouble), Some(applied)) if args.plan == Path::new(INSTALLED_PLAN) => {
+            for line in trouble.lines() {
+                output::warning(&format!("{line}; going by the plan that was applied last"));
+            }
+            Ok(as_applied(args, applied))
+        }
+        (result, _) => result,
+    }
 }
 
 /// The share of the plan that a host of it has.
@@ -73,6 +141,14 @@ pub(super) fn applied_before(state: &state::State) -> Option<Applied> {
     state.applied().unwrap_or_else(|error| {
         output::warning(&format!("{error}; what an earlier plan left is not known"));
         None
+    })
+}
+
+/// What a run left that ended in the middle of a re-initialisation.
+pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Trouble> {
+    state.underway().map_err(|error| {
+        let way_out = "hairpin-mesh hairpin-queue --forget shows and removes it";
+        Trouble::Usage(format!("{error}; {way_out}"))
     })
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::host::{refuse_another, share};
+use super::host::{Signals, refuse_another, share};
 use super::{Exit, Trouble};
 use crate::cli::InstallArgs;
 use crate::finding::Finding;
@@ -18,6 +20,7 @@ use crate::kernel::systemd::{self, RELOAD_PATIENCE, Systemd};
 use crate::mesh::condition::{identity, owners};
 use crate::names::{HostName, RdmaName};
 use crate::node::identity::{INSTALLED_PLAN, PlanDocument, is_root, own_name, read_plan, sha256};
+use crate::node::platform::INTERRUPTED;
 use crate::node::read::{Sources, Subject};
 use crate::output;
 use crate::plan::mesh::MARKER_UNIT;
@@ -200,7 +203,7 @@ impl Install {
         matches_sum("this program", &sum, args.program_sha256.as_deref())?;
         self.program_sha256 = Some(sum);
         let plan = self.plan(args)?;
-        let root = Root::host()?;
+        let mut root = Root::host()?;
         let mut units = plan.is_some();
         for path in install::unit_paths() {
             units |= std::fs::symlink_metadata(path).is_ok();
@@ -233,6 +236,10 @@ impl Install {
                 .as_ref()
                 .map(|(document, host)| (document.bytes.as_slice(), host.as_str())),
         };
+        // Not before: until then a signal ends the process, and nothing was changed.
+        let signals = Signals::heed()?;
+        let came = signals.came();
+        root.end_on(Arc::clone(&came));
         let verdict = self.put(&root, &parts, args.choices.replace, &mut systemd)?;
         let exit = match verdict {
             Verdict::InSync | Verdict::Installed => Exit::Yes,
@@ -243,6 +250,12 @@ impl Install {
         };
         // What starts now may take its time, and asks nothing of what was written.
         drop(root);
+        drop(signals);
+        if exit == Exit::Yes && came.load(Ordering::Relaxed) {
+            let why = format!("{INTERRUPTED} when everything was in place; nothing was started");
+            self.failures.push(why);
+            return Ok((Verdict::NotStarted, Exit::Trouble));
+        }
         match &mut systemd {
             Some(systemd) if exit == Exit::Yes => self.start(args, systemd, verdict),
             _ => Ok((verdict, exit)),

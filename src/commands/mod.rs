@@ -11,6 +11,7 @@
 //! | `marker.rs` | `marker` |
 //! | `probe.rs` | `probe`, and its end on a node |
 //! | `hairpin_queue.rs` | `hairpin-queue`, and the part of `up` that loads the queue size |
+//! | `usage.rs` | what is no command line |
 //! | `host.rs` | what the verbs on a node share: the plan, the host's name, open queue pairs |
 
 mod completions;
@@ -25,7 +26,10 @@ mod plan;
 mod probe;
 mod uninstall;
 mod up;
+mod usage;
 mod verify;
+
+pub use usage::not_understood;
 
 use crate::cli::{Cli, Verb};
 use crate::files::FileError;

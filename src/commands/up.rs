@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::hairpin_queue::{
-    How, Told, add_port, ends_on_signals, left_unfinished, loads as loads_of,
-};
+use super::hairpin_queue::{How, Told, add_port, left_unfinished, loads as loads_of};
 use super::host::{
-    ChangeReport, Here, applied_before, here, lines, need_root, obstacle, refuse_another, share,
+    ChangeReport, Here, applied_before, ends_on_signals, here, left_underway, lines, need_root,
+    obstacle, refuse_another, share,
 };
 use super::{Exit, Trouble};
 use crate::cli::UpArgs;
@@ -20,7 +19,7 @@ use crate::mesh::compare::{Row, State as ObjectState, compare};
 use crate::mesh::condition::{identity, owners, unmet};
 use crate::mesh::present::Present;
 use crate::mesh::queue::{
-    self, Action, Allowed, Due, End, Ended, FunctionNow, Load, Underway, due, preview,
+    self, Action, Allowed, Due, Ended, FunctionNow, Load, Underway, due, preview,
 };
 use crate::mesh::steps;
 use crate::mesh::wanted::Wanted;
@@ -203,7 +202,7 @@ impl Up {
                 .iter()
                 .map(|row| row.netdev.clone())
                 .collect(),
-            underway: state.underway()?.map(|underway| {
+            underway: left_underway(state)?.map(|underway| {
                 let mut rows = host_plan.ports.iter();
                 match rows.find(|row| row.netdev == underway.netdev) {
                     Some(row) => underway.as_planned(row.ipv4),
@@ -417,6 +416,7 @@ impl Up {
             patience: RETURN.max(Duration::from_secs(args.wait.into())),
             deadline,
         };
+        let mut finished = None;
         match &work.underway {
             Some(underway) if would => {
                 // What comes after it cannot be said before.
@@ -428,31 +428,31 @@ impl Up {
                 let mut told = |action, remark: Option<&str>| {
                     self.changes.push(ChangeReport::of_action(action, remark));
                 };
-                let end = queue::resume(&mut queues, underway, &wanted, &mut told);
-                if let (End::NotBack { missing }, true) = (&end, args.force) {
-                    self.queue_findings.push(
-                        Finding::warning(
-                            "hairpin-queue-given-up",
-                            format!("not back: {}", missing.join("; ")),
-                            "it back; --force gave up waiting for it",
-                        )
-                        .on(&host)
-                        .at(&underway.netdev),
-                    );
-                    queues.node.state.note_underway(None)?;
-                } else if end != End::Done {
-                    let ended = Ended {
-                        done: Vec::new(),
-                        at: Some(underway.netdev.clone()),
-                        left: Vec::new(),
-                        end,
-                    };
-                    return Ok(self.queue_ended(Told::of(ended, queues.node.state)));
+                match queue::finish(&mut queues, underway, &wanted, args.force, &mut told) {
+                    Ok(done) => finished = Some((done, &underway.netdev)),
+                    Err(end) => {
+                        let ended = Ended {
+                            done: Vec::new(),
+                            at: Some(underway.netdev.clone()),
+                            left: Vec::new(),
+                            end,
+                        };
+                        return Ok(self.queue_ended(Told::of(ended, queues.node.state)));
+                    }
                 }
             }
             None => {}
         }
+        let tell = |loads: &[(&FunctionNow, Load)]| {
+            let finished = finished.iter();
+            let findings = finished.flat_map(|(finished, dev)| {
+                let its = loads.iter().any(|(now, _)| now.netdev == **dev);
+                finished.findings(&host, dev, its)
+            });
+            findings.collect::<Vec<Finding>>()
+        };
         let Some(size) = work.size else {
+            self.queue_findings.extend(tell(&[]));
             return Ok(None);
         };
         let asked = [(HairpinParameter::QueueSize, size)];
@@ -475,6 +475,7 @@ impl Up {
                 return Err(Trouble::Usage(format!("{why}; nothing was changed")));
             }
             if !queues.watch.wait(deadline)? {
+                self.queue_findings.extend(tell(&[]));
                 return Ok(Some(Verdict::NotReady));
             }
         };
@@ -489,6 +490,7 @@ impl Up {
             Ok(loads) => (loads, Vec::new()),
             Err(findings) => (Vec::new(), findings),
         };
+        self.queue_findings.extend(tell(&loads));
         if loads.is_empty() && blockers.is_empty() {
             return Ok(None);
         }
@@ -535,13 +537,11 @@ impl Up {
     fn queue_blocked(&mut self, why: Vec<Finding>, not_done: Vec<Action>) {
         self.queue_left = true;
         self.not_done.extend(not_done);
-        self.queue_findings = why
-            .into_iter()
-            .map(|finding| Finding {
+        self.queue_findings
+            .extend(why.into_iter().map(|finding| Finding {
                 severity: Severity::Warning,
                 ..finding
-            })
-            .collect();
+            }));
     }
 
     fn queue_ended(&mut self, told: Told) -> Option<Verdict> {

@@ -33,6 +33,8 @@ pub const UNIT_MARK: &str = "# Written by hairpin-mesh install";
 
 /// Seconds that the mesh's unit may take to start (its `TimeoutStartSec=`).
 pub const START_LIMIT: u64 = 1020;
+/// Seconds that it may take to stop (its `TimeoutStopSec=`).
+pub const STOP_LIMIT: u64 = 240;
 
 /// What an installation is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +122,7 @@ mod tests {
             }
         }
         assert!(MESH_UNIT_TEXT.contains(&format!("\nTimeoutStartSec={START_LIMIT}\n")));
+        assert!(MESH_UNIT_TEXT.contains(&format!("\nTimeoutStopSec={STOP_LIMIT}\n")));
     }
 
     #[test]

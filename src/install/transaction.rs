@@ -3,9 +3,9 @@
 //! Everything is looked at before anything is touched. New files are written beside their places and
 //! synced, each old one gets a second name beside its own, and then each new one is renamed over its
 //! place. When a step fails, the old files are renamed back and what was made is removed. Nothing is
-//! followed through a symbolic link, and every folder on the way must be the owner's alone. One run at a
-//! time does this in a root folder; what stands under the names beside the places is what a run left that
-//! was killed, and goes.
+//! followed through a symbolic link, and every folder on the way must be the owner's alone. A signal counts as
+//! a step that fails. One run at a time does this in a root folder; what stands under the names beside the
+//! places is what a run left that was killed, and goes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,14 +13,25 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, fchmod, flock, fstat,
-    linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, linkat, mkdirat, openat,
+    readlinkat, renameat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::files::{FileError, read_whole};
+use crate::lock::{self, Lock};
+use crate::node::platform::INTERRUPTED;
+
+/// Where the lock is: a folder that every host has of its own, also one that shares `/` with another, and in
+/// which root alone may make a file.
+const LOCK_FOLDER: &str = "run";
+/// What is held by the one run that installs or uninstalls.
+const LOCK: &str = "hairpin-mesh-install.lock";
 
 /// Most bytes of a file that is compared: more than any program here.
 const LARGEST: u64 = 512 * 1024 * 1024;
@@ -140,8 +151,11 @@ pub struct Root {
     path: PathBuf,
     folder: OwnedFd,
     owner: u32,
-    /// Held while it lives.
-    _lock: OwnedFd,
+    /// Held while it lives, in this folder.
+    lock: Option<Lock>,
+    lock_folder: OwnedFd,
+    /// Set by a signal that is to end the run.
+    ended: Option<Arc<AtomicBool>>,
     /// The step of a test that fails.
     #[cfg(test)]
     fault: std::cell::Cell<Fault>,
@@ -154,6 +168,16 @@ struct Fault {
     /// These fail, from the first number up to and without the second.
     from: usize,
     to: usize,
+    /// At this one a signal comes.
+    signal: Option<usize>,
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            lock.give_back(&self.lock_folder, LOCK);
+        }
+    }
 }
 
 /// A folder that may have been made.
@@ -200,30 +224,52 @@ impl Root {
         let failed = |e: Errno| FileError::new(path, io::Error::from(e));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-        // /etc, which every host has of its own, also one that shares `/` with another.
-        let lock = match openat(&folder, "etc", flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Err(Errno::NOENT) => rustix::io::fcntl_dupfd_cloexec(&folder, 0),
-            other => other,
-        };
-        let lock = lock.map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let what = "another run installs or uninstalls here; try again when it has ended";
-                return Err(FileError::new(path, what));
-            }
-            Err(e) => return Err(failed(e)),
-        }
-        let root = Root {
+        let at = path.join(LOCK_FOLDER);
+        let lock_folder = openat(
+            &folder,
+            LOCK_FOLDER,
+            flags | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )
+        .map_err(|e| FileError::new(&at, io::Error::from(e)))?;
+        let mut root = Root {
             path: path.to_owned(),
             folder,
             owner,
-            _lock: lock,
+            lock: None,
+            lock_folder,
+            ended: None,
             #[cfg(test)]
             fault: Default::default(),
         };
         root.check_folder(&root.folder, path, false)?;
+        root.check_folder(&root.lock_folder, &at, false)?;
+        let lock = Lock::take(&root.lock_folder, LOCK, Instant::now());
+        root.lock = Some(lock.map_err(|error| match error {
+            lock::Error::Busy(pid) => {
+                let run = lock::holder(pid);
+                let what = format!(
+                    "another run installs or uninstalls here{run}; try again when it has ended"
+                );
+                FileError::new(path, what)
+            }
+            lock::Error::Io(e) => FileError::new(&at.join(LOCK), e),
+        })?);
         Ok(root)
+    }
+
+    /// From now on what is begun is taken back once this is set.
+    pub fn end_on(&mut self, ended: Arc<AtomicBool>) {
+        self.ended = Some(ended);
+    }
+
+    /// Called before every operation that leads on, as [`Root::step`] is before one that puts back, too.
+    fn forward(&self) -> io::Result<()> {
+        self.step()?;
+        match &self.ended {
+            Some(ended) if ended.load(Ordering::Relaxed) => Err(io::Error::other(INTERRUPTED)),
+            _ => Ok(()),
+        }
     }
 
     /// Called before every operation that changes something. Here a test makes one fail.
@@ -234,6 +280,9 @@ impl Root {
             let now = fault.steps;
             fault.steps += 1;
             self.fault.set(fault);
+            if let (true, Some(ended)) = (fault.signal == Some(now), &self.ended) {
+                ended.store(true, Ordering::Relaxed);
+            }
             if (fault.from..fault.to).contains(&now) {
                 return Err(io::Error::other("as the test wants it"));
             }
@@ -276,7 +325,7 @@ impl Root {
             so_far.push(part);
             let mut next = openat(&at, part, flags, Mode::empty());
             if let (Err(Errno::NOENT), Some(made)) = (&next, made.as_deref_mut()) {
-                self.step().map_err(|e| FileError::new(&so_far, e))?;
+                self.forward().map_err(|e| FileError::new(&so_far, e))?;
                 mkdirat(&at, part, Mode::from_raw_mode(0o755)).map_err(|e| failed(&so_far, e))?;
                 made.push(so_far.clone());
                 next = openat(&at, part, flags, Mode::empty());
@@ -473,7 +522,7 @@ impl Root {
                 continue;
             };
             for stale in [staging(&name), second_name(&name)] {
-                self.step()
+                self.forward()
                     .and_then(|()| remove(&parent.folder, &stale))
                     .map_err(|e| FileError::new(&parent.path.join(&stale), e))?;
             }
@@ -518,7 +567,7 @@ impl Root {
 
     fn stage(&self, change: &mut Change) -> io::Result<()> {
         let (folder, staging) = (&change.parent.folder, change.staging());
-        self.step()?;
+        self.forward()?;
         match &change.item.content {
             Content::Nothing => {}
             Content::Link { target } => {
@@ -534,11 +583,11 @@ impl Root {
                 let file = openat(folder, &staging, flags, Mode::from_raw_mode(0o600))?;
                 change.staged = true;
                 let mut file = File::from(file);
-                self.step()?;
+                self.forward()?;
                 file.write_all(bytes)?;
-                self.step()?;
+                self.forward()?;
                 fchmod(&file, Mode::from_raw_mode(*mode))?;
-                self.step()?;
+                self.forward()?;
                 file.sync_all()?;
             }
         }
@@ -548,7 +597,7 @@ impl Root {
     fn put(&self, change: &mut Change) -> io::Result<()> {
         let (folder, name) = (&change.parent.folder, &change.name);
         let (staging, second) = (change.staging(), change.second_name());
-        self.step()?;
+        self.forward()?;
         if change.item.content == Content::Nothing {
             renameat_with(folder, name, folder, &second, RenameFlags::NOREPLACE)?;
             change.saved = true;
@@ -558,7 +607,7 @@ impl Root {
             // The place is never empty: the old file gets a second name, then the new one replaces it.
             linkat(folder, name, folder, &second, AtFlags::empty())?;
             change.saved = true;
-            self.step()?;
+            self.forward()?;
             renameat(folder, &staging, folder, name)?;
         } else {
             renameat_with(folder, &staging, folder, name, RenameFlags::NOREPLACE)?;
@@ -568,14 +617,14 @@ impl Root {
     }
 
     fn sync(&self, change: &Change) -> io::Result<()> {
-        self.step()?;
+        self.forward()?;
         Ok(rustix::fs::fsync(&change.parent.folder)?)
     }
 
     /// Looks whether every place that was changed now holds what it is to hold.
     fn read_back(&self, changes: &[Change]) -> Result<(), String> {
         for change in changes {
-            self.step().map_err(|e| e.to_string())?;
+            self.forward().map_err(|e| e.to_string())?;
             if !self.is_right(change.item).map_err(|e| e.to_string())? {
                 return Err(change
                     .error("does not hold what was written there")
@@ -731,6 +780,7 @@ mod tests {
 
     fn scratch() -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join(LOCK_FOLDER)).unwrap();
         let root = Root::at(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
         (dir, root)
     }
@@ -851,6 +901,7 @@ mod tests {
                     steps: 0,
                     from: steps,
                     to: steps + 1,
+                    signal: None,
                 });
                 match apply(&root, &wanted) {
                     Outcome::Restored { why } => {
@@ -879,6 +930,46 @@ mod tests {
     }
 
     #[test]
+    fn a_signal_at_any_step_leaves_everything_as_it_was_or_all_in_place() {
+        for (start, before, wanted) in starts() {
+            let (mut restored, mut done) = (0, 0);
+            for at in 0..60 {
+                let (dir, mut root) = scratch();
+                apply(&root, &before);
+                let was = tree(dir.path());
+                root.end_on(Arc::default());
+                root.fault.set(Fault {
+                    signal: Some(at),
+                    ..Fault::default()
+                });
+                match apply(&root, &wanted) {
+                    Outcome::Restored { why } => {
+                        restored += 1;
+                        assert!(why.ends_with(INTERRUPTED), "{why}");
+                        assert_eq!(tree(dir.path()), was, "{start}, step {at}");
+                    }
+                    Outcome::Done { left, .. } => {
+                        done += 1;
+                        assert_eq!(left, [""; 0], "{start}, step {at}");
+                        for item in &wanted {
+                            assert!(root.is_right(item).unwrap(), "{start}, step {at}");
+                        }
+                    }
+                    other => panic!("{start}, step {at}: {other:?}"),
+                }
+                let left = tree(dir.path());
+                assert!(
+                    !left
+                        .keys()
+                        .any(|path| path.contains("hairpin-mesh-") && !path.ends_with(LOCK)),
+                    "{start}, step {at}: {left:?}"
+                );
+            }
+            assert!(restored > 12 && done > 1, "{start}: {restored} {done}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_put_back_is_named_and_a_second_run_makes_it_right() {
         for (start, before, wanted) in starts() {
             let mut not_restored = 0;
@@ -890,6 +981,7 @@ mod tests {
                     steps: 0,
                     from,
                     to: usize::MAX,
+                    signal: None,
                 });
                 match apply(&root, &wanted) {
                     Outcome::NotRestored { differs, .. } => {
@@ -1015,12 +1107,30 @@ mod tests {
     }
 
     #[test]
-    fn one_run_at_a_time() {
+    fn one_run_at_a_time_by_a_file_that_nobody_else_may_open() {
         let (dir, root) = scratch();
-        let error = Root::at(dir.path(), root.owner).unwrap_err().to_string();
-        assert!(error.contains("another run"), "{error}");
+        let file = dir.path().join(LOCK_FOLDER).join(LOCK);
+        let mode = file.metadata().unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        let owner = root.owner;
+        let error = Root::at(dir.path(), owner).unwrap_err().to_string();
+        let own = format!(
+            "another run installs or uninstalls here (process {})",
+            std::process::id()
+        );
+        assert!(error.contains(&own), "{error}");
         drop(root);
-        Root::at(dir.path(), rustix::process::geteuid().as_raw()).unwrap();
+        assert!(!file.exists());
+        // What everybody can open holds up nobody.
+        std::fs::create_dir(dir.path().join("etc")).unwrap();
+        let etc = std::fs::File::open(dir.path().join("etc")).unwrap();
+        rustix::fs::flock(&etc, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        Root::at(dir.path(), owner).unwrap();
+        // Where everybody may make the file it is no lock.
+        let folder = dir.path().join(LOCK_FOLDER);
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let error = Root::at(dir.path(), owner).unwrap_err().to_string();
+        assert!(error.contains("/run: is not root's alone"), "{error}");
     }
 
     #[test]

@@ -65,6 +65,11 @@ pub struct Link {
     pub parent: Option<(Text, Text)>,
     /// Packets that came in and that the kernel dropped, for nobody wanted their protocol, say.
     pub rx_dropped: Option<u64>,
+    /// Index of the device that this one sends through: a VLAN's, a macvlan's, a tunnel's. (A device of another
+    /// network namespace is none here.)
+    pub lower: Option<u32>,
+    /// Index of the bond, bridge or VRF that it is part of.
+    pub master: Option<u32>,
 }
 
 impl Link {
@@ -81,6 +86,8 @@ impl Link {
             phys_port_name: None,
             parent: None,
             rx_dropped: None,
+            lower: None,
+            master: None,
         }
     }
 }
@@ -309,6 +316,7 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
         ..Link::new(index, name)
     };
     let (mut bus, mut parent) = (None, None);
+    let mut elsewhere = false;
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::Address(bytes) => link.mac = mac(bytes),
@@ -319,12 +327,17 @@ fn link(message: &LinkMessage) -> Result<Link, String> {
             LinkAttribute::Carrier(carrier) => link.carrier = Some(*carrier != 0),
             LinkAttribute::PhysPortName(text) => link.phys_port_name = Some(text.as_str().into()),
             LinkAttribute::Stats64(stats) => link.rx_dropped = Some(stats.rx_dropped),
+            LinkAttribute::Link(index) => link.lower = Some(*index),
+            LinkAttribute::LinkNetNsId(_) => elsewhere = true,
+            LinkAttribute::Controller(index) => link.master = Some(*index),
             LinkAttribute::ParentDevBusName(text) => bus = Some(text.as_str().into()),
             LinkAttribute::ParentDevName(text) => parent = Some(text.as_str().into()),
             _ => {}
         }
     }
     link.parent = bus.zip(parent);
+    // 0: of no device here.
+    link.lower = link.lower.filter(|index| !elsewhere && *index != 0);
     Ok(link)
 }
 

@@ -82,6 +82,19 @@ pub struct LinkNow {
     pub rx_dropped: Option<u64>,
 }
 
+/// How a network device of the host stands to others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: NetdevName,
+    /// Its index.
+    pub index: u32,
+    /// The index of the device that it sends through: a VLAN's, a macvlan's.
+    pub lower: Option<u32>,
+    /// The index of the bond, bridge or VRF that it is part of.
+    pub master: Option<u32>,
+}
+
 /// The unit of a marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkerNow {

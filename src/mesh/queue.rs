@@ -26,7 +26,7 @@ use crate::mesh::apply::Failure;
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Object, Row, Stale, State, compare, reads_back};
 use crate::mesh::condition::owners;
-use crate::mesh::present::{Open, PortNow, Present};
+use crate::mesh::present::{Device, Open, PortNow, Present};
 use crate::mesh::steps;
 use crate::mesh::wanted::Wanted;
 use crate::names::{Cidr, Gid, HostName, NetdevName, PciAddress, RdmaName, Text};
@@ -169,6 +169,8 @@ pub struct Allowed {
     pub default_route: bool,
     /// The link of a function that is no port of the plan.
     pub unplanned: bool,
+    /// What of a port is not observed, and could not be missed afterwards.
+    pub unobserved: bool,
 }
 
 /// What the host has that a re-initialisation could destroy.
@@ -178,15 +180,18 @@ pub struct AtStake {
     pub open: Fact<Vec<Open>>,
     /// IPv4 routes.
     pub routes: Fact<Vec<Route>>,
-    /// Devices of IPv6 default routes.
+    /// Devices of IPv6 default routes, and of what is as good as one.
     pub ipv6_default: Fact<Vec<NetdevName>>,
+    /// All network devices.
+    pub devices: Fact<Vec<Device>>,
 }
 
-/// Why a function must not be re-initialised. `planned` is whether it is a port of the plan.
+/// Why a function must not be re-initialised. `planned` is whether it is a port of the plan, `port` what it has now.
 pub fn blockers(
     host: &HostName,
     function: &FunctionNow,
     planned: bool,
+    port: Option<&PortNow>,
     at_stake: &AtStake,
     allowed: Allowed,
 ) -> Vec<Finding> {
@@ -218,6 +223,15 @@ pub fn blockers(
             ),
         }
     }
+    let unseen = port.map(unseen).unwrap_or_default();
+    if !allowed.unobserved && !unseen.is_empty() {
+        push(
+            "port-not-observed",
+            unseen.join("; "),
+            "all of it seen, to tell whether it comes back",
+            "--unobserved goes on without",
+        );
+    }
     if !allowed.queue_pairs {
         let own = at_stake.open.as_ref().map(|open| {
             let own = open.iter().filter(|open| open.device == function.rdma);
@@ -228,21 +242,87 @@ pub fn blockers(
     findings
 }
 
-/// The default route that leaves by a device.
+/// What of a port has to come back after a re-initialisation, and is not known.
+fn unseen(port: &PortNow) -> Vec<String> {
+    fn why<T>(fact: &Fact<T>) -> Option<&str> {
+        match fact {
+            Fact::Known(_) => None,
+            Fact::NotObserved(why) => Some(why),
+        }
+    }
+    // Of a device that is not there nothing is; that is told where it is looked at.
+    if !matches!(port.link, Fact::Known(Some(_))) {
+        return Vec::new();
+    }
+    [
+        ("IPv4 addresses", why(&port.addresses)),
+        ("hw-tc-offload", why(&port.offload)),
+        ("RDMA port", why(&port.rdma_state)),
+        ("GID", why(&port.gid)),
+        ("flow_steering_mode", why(&port.steering)),
+    ]
+    .into_iter()
+    .filter_map(|(what, why)| Some(format!("{what} not observed: {}", why?)))
+    .collect()
+}
+
+/// Prefixes up to this are default routes: 0.0.0.0/0, and 0.0.0.0/1 with 128.0.0.0/1, which VPNs set before it.
+const DEFAULT_PREFIX: u8 = 1;
+
+/// The device, and all that send through it: bonds and bridges that it is part of, VLANs and macvlans on it, and
+/// what is made of these.
+fn stacked_on<'a>(netdev: &'a NetdevName, devices: &'a [Device]) -> Vec<&'a NetdevName> {
+    let mut all = vec![netdev];
+    let mut at = 0;
+    while let Some(name) = all.get(at) {
+        at += 1;
+        let Some(below) = devices.iter().find(|device| device.name == **name) else {
+            continue;
+        };
+        for device in devices {
+            let above = device.lower == Some(below.index) || below.master == Some(device.index);
+            if above && !all.contains(&&device.name) {
+                all.push(&device.name);
+            }
+        }
+    }
+    all
+}
+
+/// The default route that leaves by a device, or by one that is made of it.
 fn default_route_over(netdev: &NetdevName, at_stake: &AtStake) -> Fact<Option<String>> {
+    let devices = match &at_stake.devices {
+        Fact::Known(devices) => devices,
+        Fact::NotObserved(why) => return Fact::because(why),
+    };
+    let stacked = stacked_on(netdev, devices);
+    let by = |dev: &NetdevName| match dev == netdev {
+        true => "leaves by it".to_owned(),
+        false => format!("leaves by {dev}, which is made of it"),
+    };
     let ipv4 = at_stake.routes.as_ref().map(|routes| {
-        routes
+        let mut own = routes
             .iter()
-            .any(|route| route.destination.prefix == 0 && route.dev.as_ref() == Some(netdev))
+            .filter(|route| route.destination.prefix <= DEFAULT_PREFIX);
+        own.find_map(|route| {
+            let dev = route.dev.as_ref().filter(|dev| stacked.contains(dev))?;
+            Some(match route.destination.prefix {
+                0 => format!("the default route {}", by(dev)),
+                _ => format!(
+                    "the route to {}, as good as a default route, {}",
+                    route.destination,
+                    by(dev)
+                ),
+            })
+        })
     });
-    let ipv6 = at_stake
-        .ipv6_default
-        .as_ref()
-        .map(|devices| devices.contains(netdev));
+    let ipv6 = at_stake.ipv6_default.as_ref().map(|devices| {
+        let dev = devices.iter().find(|dev| stacked.contains(dev))?;
+        Some(format!("the IPv6 default route {}", by(dev)))
+    });
     match (ipv4, ipv6) {
-        (Fact::Known(true), _) => Fact::Known(Some("the default route leaves by it".into())),
-        (_, Fact::Known(true)) => Fact::Known(Some("the IPv6 default route leaves by it".into())),
-        (Fact::Known(false), Fact::Known(false)) => Fact::Known(None),
+        (Fact::Known(Some(what)), _) | (_, Fact::Known(Some(what))) => Fact::Known(Some(what)),
+        (Fact::Known(None), Fact::Known(None)) => Fact::Known(None),
         (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => Fact::NotObserved(why),
     }
 }
@@ -382,15 +462,7 @@ impl Underway {
             Fact::Known(None) => return Err("there is no such network device".into()),
             Fact::NotObserved(why) => return Err(format!("not observed: {why}")),
         };
-        // What is not known now could not be waited for, and nobody would know that it is missing.
-        let addresses = match &port.addresses {
-            Fact::Known(addresses) => addresses.clone(),
-            Fact::NotObserved(why) => return Err(format!("IPv4 addresses not observed: {why}")),
-        };
-        let offload = match &port.offload {
-            Fact::Known(on) => *on,
-            Fact::NotObserved(why) => return Err(format!("hw-tc-offload not observed: {why}")),
-        };
+        // What is not known now cannot be waited for: whoever allowed that knows it.
         Ok(Underway {
             netdev: function.netdev.clone(),
             rdma: function.rdma.clone(),
@@ -399,10 +471,10 @@ impl Underway {
             index: link.index,
             up: link.state.as_str() == "up",
             mtu: link.mtu,
-            addresses,
+            addresses: port.addresses.known().cloned().unwrap_or_default(),
             active: matches!(&port.rdma_state, Fact::Known(Some(state)) if state.as_str() == "ACTIVE"),
             gid: gid(port),
-            offload: Some(offload),
+            offload: port.offload.known().copied(),
             steering: port.steering.known().cloned().flatten(),
             objects: rows
                 .iter()
@@ -422,6 +494,39 @@ impl Underway {
             gid: self.gid.map(|_| gid),
             ..self.clone()
         }
+    }
+
+    /// What it says, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let count = match self.reload_count {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        let mut before = vec![if self.up { "link up" } else { "link not up" }.to_owned()];
+        before.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
+        before.extend(self.addresses.iter().map(Cidr::to_string));
+        before.extend(self.active.then(|| "RDMA port ACTIVE".to_owned()));
+        before.extend(self.gid.map(|gid| format!("GID {gid}")));
+        let switched = |on| if on { "on" } else { "off" };
+        before.extend(
+            self.offload
+                .map(|on| format!("hw-tc-offload {}", switched(on))),
+        );
+        before.extend(
+            self.steering
+                .as_ref()
+                .map(|mode| format!("flow_steering_mode {mode}")),
+        );
+        let mut lines = vec![
+            format!(
+                "{} ({}, pci/{}): its driver had been re-initialised {count}, and was to be once more",
+                self.netdev, self.rdma, self.pci
+            ),
+            format!("{}: {}", self.netdev, before.join(", ")),
+        ];
+        let with_it = |object: &String| format!("{}: with it goes {object}", self.netdev);
+        lines.extend(self.objects.iter().map(with_it));
+        lines
     }
 
     /// What of it is not back, but for the offload.
@@ -621,8 +726,8 @@ pub trait Platform {
     fn look(&mut self) -> Result<Present, String>;
     /// What a function's queues are now.
     fn function(&mut self, dev: &NetdevName) -> Result<FunctionNow, String>;
-    /// Why a function must not be re-initialised now.
-    fn blockers(&mut self, function: &FunctionNow) -> Vec<Finding>;
+    /// Why a function must not be re-initialised now, when this is what the host has.
+    fn blockers(&mut self, function: &FunctionNow, present: &Present) -> Vec<Finding>;
     /// From now on a function is to come back: the time in which it may begins.
     fn expect_back(&mut self);
     /// Waits until something may have changed; `false` once the time is over.
@@ -736,7 +841,7 @@ fn one(
         Err(why) => return untouched(dev, why),
     };
     // Between the first look at all functions and the turn of this one seconds may have passed.
-    let findings = platform.blockers(&function);
+    let findings = platform.blockers(&function, &present);
     if !findings.is_empty() {
         return End::Refused { findings };
     }
@@ -991,6 +1096,81 @@ pub fn resume(
 ) -> End {
     platform.expect_back();
     bring_back(platform, underway, wanted, told)
+}
+
+/// How going on with what a run left in the middle ended, when it ended well enough to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Finished {
+    /// What is not back and is waited for no more, a line each.
+    pub given_up: Vec<String>,
+    /// What is set and not loaded, because the re-initialisation did not take place.
+    pub pending: Vec<(HairpinParameter, u32)>,
+}
+
+impl Finished {
+    /// What there is to tell of it. `loads` is whether what is set is loaded next.
+    pub fn findings(&self, host: &HostName, dev: &NetdevName, loads: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if !self.given_up.is_empty() {
+            findings.push(Finding::warning(
+                "hairpin-queue-given-up",
+                format!("not back: {}", self.given_up.join("; ")),
+                "it back; --force gave up waiting for it",
+            ));
+        }
+        for (parameter, value) in self.pending.iter().filter(|_| !loads) {
+            let words = match parameter {
+                HairpinParameter::QueueSize => format!("{value}"),
+                HairpinParameter::NumQueues => format!("--num-queues {value}"),
+            };
+            findings.push(
+                Finding::warning(
+                    "hairpin-queue-pending",
+                    format!("{parameter} {value} is set and not loaded: the re-initialisation did not take place"),
+                    "it loaded",
+                )
+                .advise(format!("hairpin-mesh hairpin-queue {words} loads it")),
+            );
+        }
+        let about = |finding: Finding| finding.on(host).at(dev);
+        findings.into_iter().map(about).collect()
+    }
+}
+
+/// Goes on with what a run that ended in the middle wrote down ([`resume`]). With `give_up`, what does not come
+/// back in time is waited for no more, and what was written down goes. Otherwise how it ended that it is not done.
+pub fn finish(
+    platform: &mut impl Platform,
+    underway: &Underway,
+    wanted: &Wanted,
+    give_up: bool,
+    told: &mut Told,
+) -> Result<Finished, End> {
+    let mut finished = Finished::default();
+    match resume(platform, underway, wanted, told) {
+        End::Done => {}
+        End::NotBack { missing } if give_up => {
+            if let Err(why) = platform.note(None) {
+                let (why, differs) = (vec![why], missing);
+                return Err(End::NotRestored { why, differs });
+            }
+            finished.given_up = missing;
+        }
+        end => return Err(end),
+    }
+    // Its record has the count of re-initialisations: the same count says that what was set waits.
+    if let Ok(function) = platform.function(&underway.netdev) {
+        let waits = |parameter: HairpinParameter| {
+            let now = function.parameter(parameter);
+            let value = now.value.known().copied().flatten()?;
+            (now.state == Fact::Known(Applied::Pending)).then_some((parameter, value))
+        };
+        finished.pending = HairpinParameter::ALL
+            .into_iter()
+            .filter_map(waits)
+            .collect();
+    }
+    Ok(finished)
 }
 
 /// Waits until a port is back as it was, and makes again what of the mesh was there.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::facts::{Applied, Fact, Filter, Flower, QueuePair, Side, Trust};
+use crate::facts::{Applied, Fact, Filter, Flower, Qdisc, QueuePair, Side, Trust};
 use crate::finding::{Finding, Severity};
 use crate::mesh::change::{route_text, rule_passage, rule_text};
 use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
@@ -557,6 +557,37 @@ pub fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
         }
     }
     [first_of(routes), first_of(rules), findings].concat()
+}
+
+/// What has the marks of the mesh, whatever plan it is of, and what could not be looked at for them.
+pub fn marks(present: &Present) -> Vec<Finding> {
+    let mut findings = left_over(&Wanted::default(), present);
+    for finding in &mut findings {
+        finding.wanted = "none".into();
+    }
+    if let Fact::NotObserved(why) = &present.routes {
+        let finding =
+            Finding::not_observed("left-over-route", "routes", why, "none of protocol 141");
+        findings.push(finding);
+    }
+    for port in &present.ports {
+        if let Fact::NotObserved(why) = &port.filters {
+            let wanted = "none of the mesh";
+            let finding = Finding::not_observed("left-over-rule", "tc filters", why, wanted);
+            findings.push(finding.at(&port.netdev));
+            continue;
+        }
+        // One that holds filters is somebody's by now.
+        let recorded = present.recorded_clsacts.contains(&port.netdev);
+        let is_clsact = |qdisc: &Qdisc| qdisc.kind.as_str() == "clsact";
+        let there = !matches!(&port.qdiscs, Fact::Known(all) if !all.iter().any(is_clsact));
+        if recorded && there && port.filters.known().is_some_and(Vec::is_empty) {
+            let advice = format!("tc qdisc del dev {} clsact", port.netdev);
+            let finding = Finding::warning("left-over-clsact", "a clsact of the mesh", "none");
+            findings.push(finding.at(&port.netdev).advise(advice));
+        }
+    }
+    findings
 }
 
 /// `ETH_P_ALL` (`linux/if_ether.h`).

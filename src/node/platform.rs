@@ -19,6 +19,9 @@ use crate::node::read::{Sources, Subject};
 use crate::node::state::State;
 use crate::plan::mesh::marker_unit;
 
+/// Why work ended that a signal ended.
+pub const INTERRUPTED: &str = "interrupted by a signal";
+
 /// How long a marker's unit may take to start or stop: twice what its unit file allows.
 const UNIT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -332,6 +335,6 @@ impl Platform for Node<'_> {
     fn interrupted(&mut self) -> Option<String> {
         self.interrupted
             .load(Ordering::Relaxed)
-            .then(|| "interrupted by a signal".to_owned())
+            .then(|| INTERRUPTED.to_owned())
     }
 }

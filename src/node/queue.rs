@@ -26,6 +26,10 @@ use crate::node::wait::Watch;
 /// manager then gives the address.
 pub const RETURN: Duration = Duration::from_secs(60);
 
+/// Prefixes up to this are default routes: ::/0, ::/1 with 8000::/1, which VPNs set before it, and 2000::/3, all
+/// addresses that are given out (IANA, "IPv6 Global Unicast Address Assignments").
+const IPV6_DEFAULT_PREFIX: u8 = 3;
+
 /// The devices of IPv6 default routes (`ipv6_route_seq_show`, net/ipv6/route.c: destination, prefix,
 /// source, prefix, gateway, metric, references, uses, flags, device; numbers in hex).
 fn ipv6_default_devices(table: &str) -> Vec<NetdevName> {
@@ -34,11 +38,12 @@ fn ipv6_default_devices(table: &str) -> Vec<NetdevName> {
     let mut devices = Vec::new();
     for line in table.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [destination, "00", _, _, _, _, _, _, flags, device] = words.as_slice() else {
+        let [_, prefix, _, _, _, _, _, _, flags, device] = words.as_slice() else {
             continue;
         };
+        let default = u8::from_str_radix(prefix, 16).is_ok_and(|p| p <= IPV6_DEFAULT_PREFIX);
         let rejects = u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & REJECT != 0);
-        if destination.bytes().all(|byte| byte == b'0') && !rejects {
+        if default && !rejects {
             devices.extend(device.parse::<NetdevName>());
         }
     }
@@ -192,6 +197,7 @@ impl Queues<'_, '_> {
             Err(error) => Fact::because(error),
         };
         AtStake {
+            devices: self.node.sources.devices(),
             open: self.node.sources.open_queue_pairs(&subject),
             routes: present.routes.clone(),
             ipv6_default: ipv6,
@@ -205,7 +211,9 @@ impl Queues<'_, '_> {
             .iter()
             .flat_map(|function| {
                 let planned = self.planned.contains(&function.netdev);
-                blockers(&self.node.host, function, planned, &at_stake, self.allowed)
+                let port = present.port(&function.netdev);
+                let host = &self.node.host;
+                blockers(host, function, planned, port, &at_stake, self.allowed)
             })
             .collect()
     }
@@ -320,14 +328,8 @@ impl Platform for Queues<'_, '_> {
         functions.pop().ok_or_else(|| "no port of this run".into())
     }
 
-    fn blockers(&mut self, function: &FunctionNow) -> Vec<Finding> {
-        match self.node.read() {
-            Ok(present) => self.blockers_of(std::slice::from_ref(function), &present),
-            Err(why) => vec![
-                Finding::problem("not-observed", format!("not observed: {why}"), "it")
-                    .at(&function.netdev),
-            ],
-        }
+    fn blockers(&mut self, function: &FunctionNow, present: &Present) -> Vec<Finding> {
+        self.blockers_of(std::slice::from_ref(function), present)
     }
 
     fn expect_back(&mut self) {
@@ -362,10 +364,15 @@ mod tests {
             "{zero} 00 {zero} 00 {gateway} 00000400 00000001 00000000 00450003   enP7s7\n\
              {zero} 00 {zero} 00 {zero} ffffffff 00000001 00000000 00200200       lo\n\
              fe800000000000000000000000000000 40 {zero} 00 {zero} 00000100 00000001 00000000 00000001 enp1s0f0np0\n\
+             {zero} 01 {zero} 00 {gateway} 00000400 00000001 00000000 00450003   tun0\n\
+             80000000000000000000000000000000 01 {zero} 00 {gateway} 00000400 00000001 00000000 00450003   tun1\n\
+             20000000000000000000000000000000 03 {zero} 00 {gateway} 00000400 00000001 00000000 00450003   wg0\n\
+             20010db8000000000000000000000000 20 {zero} 00 {gateway} 00000400 00000001 00000000 00450003   enp1s0f0np0\n\
              {zero} 60 {zero} 00 {zero} 00000100 00000001 00000000 00000001 enp1s0f1np1\n\
              damaged\n"
         );
         let devices = ipv6_default_devices(&table);
-        assert_eq!(devices, ["enP7s7".parse::<NetdevName>().unwrap()]);
+        let names: Vec<&str> = devices.iter().map(NetdevName::as_str).collect();
+        assert_eq!(names, ["enP7s7", "tun0", "tun1", "wg0"]);
     }
 }

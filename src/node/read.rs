@@ -14,7 +14,7 @@ use crate::kernel::rdma::{self, Nldev};
 use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
 use crate::kernel::systemd::{self, Systemd, UnitState};
-use crate::mesh::present::{LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
+use crate::mesh::present::{Device, LinkNow, MarkerNow, Open, PortMore, PortNow, Present};
 use crate::names::{Cidr, Gid, NetdevName, PciAddress, RdmaName, Text};
 use crate::plan::HostPlan;
 use crate::plan::mesh::marker_unit;
@@ -215,7 +215,7 @@ impl Sources {
         let devices = ask(&mut self.nldev, "RDMA devices", Nldev::devices);
         let mut ports = Vec::new();
         for port in &subject.ports {
-            let mut now = nothing(port, unasked);
+            let mut now = nothing(&port.netdev, unasked);
             match tables.tell(&mut now) {
                 Fact::Known(Some(link)) => {
                     if subject.settings {
@@ -234,10 +234,10 @@ impl Sources {
                 Fact::Known(None) => {
                     now = PortNow {
                         link: Fact::Known(None),
-                        ..nothing(port, "no such network device")
+                        ..nothing(&port.netdev, "no such network device")
                     }
                 }
-                Fact::NotObserved(why) => now = nothing(port, &why),
+                Fact::NotObserved(why) => now = nothing(&port.netdev, &why),
             }
             ports.push(now);
         }
@@ -247,6 +247,56 @@ impl Sources {
             markers: self.markers(subject, &devices),
             recorded_clsacts,
             dropped_when_made: BTreeMap::new(),
+        }
+    }
+
+    /// How all network devices stand to each other.
+    pub fn devices(&mut self) -> Fact<Vec<Device>> {
+        let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
+        let device = |link: &Link| Device {
+            name: link.name.clone(),
+            index: link.index,
+            lower: link.lower,
+            master: link.master,
+        };
+        links
+            .as_ref()
+            .map(|links| links.iter().map(device).collect())
+    }
+
+    /// The routes, and of every network device the queueing disciplines and filters: what a mesh leaves that
+    /// nobody knows the plan of. Nothing else is asked.
+    pub fn everywhere(&mut self, recorded_clsacts: BTreeSet<NetdevName>) -> Present {
+        let links = whole(ask(&mut self.route, "links", Rtnetlink::links));
+        self.links = match links {
+            Fact::Known(links) => links,
+            Fact::NotObserved(why) => {
+                return Present {
+                    routes: Fact::NotObserved(why),
+                    recorded_clsacts,
+                    ..Present::default()
+                };
+            }
+        };
+        let qdiscs = whole(ask(&mut self.route, "qdiscs", Rtnetlink::qdiscs));
+        let routes = whole(ask(&mut self.route, "routes", |route| {
+            route.routes(&self.links)
+        }));
+        let subject = Subject {
+            all_filters: self.links.iter().map(|link| link.name.clone()).collect(),
+            ..Subject::default()
+        };
+        let ports = self.links.clone().into_iter().map(|link| PortNow {
+            qdiscs: of_device(&qdiscs, link.index),
+            filters: self.filters(&subject, &link),
+            link: Fact::Known(Some(link_now(&link))),
+            ..nothing(&link.name, "not asked about")
+        });
+        Present {
+            ports: ports.collect(),
+            routes,
+            recorded_clsacts,
+            ..Present::default()
         }
     }
 
@@ -538,9 +588,9 @@ fn link_now(link: &Link) -> LinkNow {
 }
 
 /// A port of which nothing is known, and why.
-fn nothing(port: &SubjectPort, why: &str) -> PortNow {
+fn nothing(netdev: &NetdevName, why: &str) -> PortNow {
     PortNow {
-        netdev: port.netdev.clone(),
+        netdev: netdev.clone(),
         link: Fact::because(why),
         addresses: Fact::because(why),
         offload: Fact::because(why),

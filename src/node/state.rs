@@ -15,23 +15,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, renameat, statat,
-    unlinkat,
-};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 
 use crate::collect::record::{self, DIRECTORY};
 use crate::facts::{HairpinParameter, HairpinRecord};
 use crate::json::{At, DocumentError, parse, pretty};
+use crate::lock::{self, Lock};
 use crate::mesh::apply::Step;
 use crate::mesh::queue::Underway;
 use crate::names::{HostName, NetdevName, PciAddress};
@@ -77,7 +73,7 @@ pub enum Error {
         mode: u32,
     },
     /// Another run changes this host.
-    #[error("another hairpin-mesh changes this host{}; try again when it has ended", .pid.map_or(String::new(), |pid| format!(" (process {pid})")))]
+    #[error("another hairpin-mesh changes this host{}; --wait SECONDS waits for its end", lock::holder(*.pid))]
     Busy {
         /// Its process, when it said.
         pid: Option<u32>,
@@ -92,12 +88,6 @@ pub enum Error {
 pub struct State {
     path: PathBuf,
     folder: OwnedFd,
-}
-
-/// The right to change this host, for as long as it lives.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
 }
 
 /// The plan that was applied last.
@@ -290,40 +280,10 @@ impl State {
 
     /// Takes the right to change this host, and waits for it until `deadline`.
     pub fn lock(&self, deadline: Instant) -> Result<Lock, Error> {
-        let failed = self.failed(LOCK);
-        loop {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = openat(&self.folder, LOCK, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(|e| failed(e.into()))?;
-            let mut file = File::from(file);
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => {
-                    let mut text = String::new();
-                    let _ = (&mut file).take(32).read_to_string(&mut text);
-                    let pid = text.trim().parse::<u32>().ok();
-                    if !wait_for_end(pid, deadline) {
-                        return Err(Error::Busy { pid });
-                    }
-                    continue;
-                }
-                Err(e) => return Err(failed(e.into())),
-            }
-            // Whoever held it may have removed the file: then another may lock a new one.
-            let (own, named) = (
-                fstat(&file),
-                statat(&self.folder, LOCK, AtFlags::SYMLINK_NOFOLLOW),
-            );
-            match (own, named) {
-                (Ok(own), Ok(named))
-                    if (own.st_dev, own.st_ino) == (named.st_dev, named.st_ino) => {}
-                _ => continue,
-            }
-            // Of fixed width: it overwrites what the holder before wrote.
-            let line = format!("{:<10}\n", std::process::id());
-            file.write_all(line.as_bytes()).map_err(&failed)?;
-            return Ok(Lock { _file: file });
-        }
+        Lock::take(&self.folder, LOCK, deadline).map_err(|error| match error {
+            lock::Error::Busy(pid) => Error::Busy { pid },
+            lock::Error::Io(e) => self.failed(LOCK)(e),
+        })
     }
 
     /// Gives the right back. Where nothing is remembered, the folder goes too.
@@ -331,10 +291,8 @@ impl State {
         if statat(&self.folder, APPLIED, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return drop(lock);
         }
-        // What stays behind is harmless: the next run uses it.
-        let _ = unlinkat(&self.folder, LOCK, AtFlags::empty());
+        lock.give_back(&self.folder, LOCK);
         let _ = rustix::fs::rmdir(&self.path);
-        drop(lock);
     }
 
     /// Removes everything that is remembered, and the folder: for good, once nothing is left to remember.
@@ -561,38 +519,6 @@ impl State {
     }
 }
 
-/// Waits for the end of the process that holds the lock. Whether it is worth another try.
-fn wait_for_end(pid: Option<u32>, deadline: Instant) -> bool {
-    let Some(left) = deadline.checked_duration_since(Instant::now()) else {
-        return false;
-    };
-    if left.is_zero() {
-        return false;
-    }
-    let pid = pid
-        .and_then(|pid| i32::try_from(pid).ok())
-        .and_then(Pid::from_raw);
-    let Ok(timeout) = rustix::event::Timespec::try_from(left) else {
-        return false;
-    };
-    match pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
-        Some(Ok(process)) => {
-            let mut fds = [PollFd::new(&process, PollFlags::IN)];
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(count) => count > 0,
-                Err(e) => e == Errno::INTR,
-            }
-        }
-        // It ended between the two looks.
-        Some(Err(Errno::SRCH)) => true,
-        // Locked, and the number is not written yet, which takes a moment and makes no event.
-        _ => {
-            std::thread::sleep(Duration::from_millis(10));
-            true
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -731,17 +657,5 @@ mod tests {
         let path = folder.path().join("state");
         state.leave(lock);
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn waiting_for_a_run_ends_with_it() {
-        let mut child = std::process::Command::new("sleep")
-            .arg("0.2")
-            .spawn()
-            .unwrap();
-        let pid = Some(child.id());
-        assert!(!wait_for_end(pid, Instant::now()));
-        assert!(wait_for_end(pid, Instant::now() + Duration::from_secs(60)));
-        child.wait().unwrap();
     }
 }

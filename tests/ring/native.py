@@ -98,6 +98,16 @@ def works(reruns):
     before = at_once(state, NODES)
     at_once(mesh.up, NODES)
     scripts = at_once(state, NODES)
+    # A mesh of which no plan is known: all of it is seen, and nothing is uninstalled.
+    node = NODES[1]
+    on(node, "mv /etc/dsv41-mesh/plan.json /etc/dsv41-mesh/plan.away; rm -f /run/dsv41-mesh/applied.json")
+    unknown = mesh.state(node)
+    found = codes_of(told(node, "uninstall", (1,))[0]["findings"])
+    routes = [r for r in ring.plan["routes"] if r["host"] == node]
+    check(found.count("left-over-route") == len(routes), f"{node}: uninstall without a plan: {found}")
+    check(found.count("left-over-rule") == len(ring.rules_of(node)), f"{node}: uninstall without a plan: {found}")
+    same_on(node, unknown, mesh.state(node), "an uninstall that is refused")
+    on(node, "mv /etc/dsv41-mesh/plan.away /etc/dsv41-mesh/plan.json")
     at_once(lambda node: on(node, "bash /root/mesh-down.sh"), NODES)
 
     for node in NODES:
@@ -707,6 +717,15 @@ def queue():
     report = loads("8192", (1,))
     check(codes_of(report["findings"]) == ["default-route"] and not report["changes"], f"default route: {report}")
     n.on(f"ip route del default dev {devs[0]} metric 9999")
+    # As good as one: a half, and one over what is made of the port.
+    n.on(f"ip route add 128.0.0.0/1 dev {devs[0]} metric 9999")
+    report = loads("8192", (1,))
+    check("128.0.0.0/1" in json.dumps(report["findings"]) and not report["changes"], f"half of the default route: {report}")
+    n.on(f"ip route del 128.0.0.0/1 dev {devs[0]} metric 9999")
+    n.on(f"ip link add link {devs[0]} name above0 type macvlan && ip link set above0 up && ip route add default dev above0 metric 9999")
+    report = loads("8192", (1,))
+    check(codes_of(report["findings"]) == ["default-route"] and "above0" in json.dumps(report["findings"]), f"over a macvlan: {report}")
+    n.on("ip link del above0")
     device = ports[0]["rdma"]
     pid = pingpong(n.name, device, ring.plan["gid_index"])
     report = loads("8192", (1,))
@@ -722,6 +741,35 @@ def queue():
     n.on("cat >/run/dsv41-mesh/applied.json && mv /etc/dsv41-mesh/plan.away /etc/dsv41-mesh/plan.json", input=applied.encode())
     same_on(n.name, before, state(n.name), "what was refused")
     ok("refused: the default route, an open queue pair with its process and command, a function outside the plan")
+
+    # Ended between the setting and the re-initialisation: whoever finishes it says that the size waits.
+    killed = f"strace -f -o /dev/null -e trace=renameat -e inject=renameat:signal=KILL:when=3 {PROGRAM} hairpin-queue 8192 --device {device}"
+    n.on(f"{killed} >/dev/null 2>&1; test $? = 137")
+    report = up(n.name)
+    check(codes_of(report["findings"]) == ["hairpin-queue-pending"], f"a size that waits: {report}")
+    check(size() == [1024] * 4 and "reinit.json" not in n.on("ls /run/dsv41-mesh"), f"a size that waits: {size()}")
+    loads(f"1024 --device {device}")
+    # A note of what does not come back.
+    note = {
+        "schema": "hairpin-mesh.reinit/v1", "netdev": devs[0], "rdma": device, "pci": ports[0]["pci"], "reload_count": 0, "index": 1, "up": True,
+        "mtu": 1234, "addresses": [], "active": True, "gid": None, "offload": True, "steering": None, "objects": [],
+    }
+    write = lambda text: n.on("cat >/run/dsv41-mesh/reinit.json", input=text.encode())
+    write(json.dumps(note))
+    report = loads("--forget")
+    check(report["verdict"] == "forgotten" and "MTU 1234" in json.dumps(report["forgotten"]), f"--forget: {report}")
+    write(json.dumps(note))
+    report = up(n.name, "--force")
+    check(codes_of(report["findings"]) == ["hairpin-queue-given-up"] and "1234" in json.dumps(report["findings"]), f"up --force: {report}")
+    check(up(n.name)["verdict"] == "in-sync" and verify(n.name) == 0, "after a note was given up")
+    write("{")
+    up(n.name, "", (2,))
+    done = subprocess.run(["ssh", n.name, f"{PROGRAM} down"], capture_output=True, text=True, timeout=LIMIT)
+    check(done.returncode == 0 and "reinit.json" in done.stderr, f"down beside a note that cannot be read: {done}")
+    n.on("rm -f /run/dsv41-mesh/reinit.json")
+    up(n.name)
+    ring.write(0)
+    ok("a size that was set and waits is told; a note is given up, forgotten, or stands in the way of up alone, each with what it says")
 
     # One function, of the domain that this node does not forward on.
     forwards = {rule["dev"] for rule in n.rules} | {rule["redirect"] for rule in n.rules}
@@ -836,7 +884,7 @@ def files(node):
     """Every file that an installation could leave, with what it is."""
     places = "/etc /opt /usr/local /root /tmp /var/tmp /run/dsv41-mesh"
     what = r"-type d -printf '%p %y %m\n' -o -printf '%p %y %m %s %l\n'"
-    return on(node, f"find {places} ! -path '/root/mesh-*' {what} 2>/dev/null | sort")
+    return on(node, f"find {places} ! -path '/root/mesh-*' '(' {what} ')' 2>/dev/null | sort")
 
 
 def kernel_state(node):
