@@ -6,6 +6,7 @@
 //! | `port.rs` | the facts of one fabric port |
 //! | `node.rs` | the facts of the node |
 //! | `marker.rs` | the processes that hold RDMA-TX rules |
+//! | `nccl.rs` | NCCL libraries: marker string and SHA-256 |
 //! | `record.rs` | this program's record that a hairpin queue size was set |
 //!
 //! A fact that cannot be read is "not observed" with the reason, and never fails the inventory.
@@ -13,6 +14,7 @@
 //! (the eswitch mode, our own record) are not observed.
 
 mod marker;
+mod nccl;
 pub(crate) mod node;
 pub(crate) mod port;
 pub mod record;
@@ -47,6 +49,8 @@ pub struct Options {
     /// RDMA devices whose ports are described, in this order; when empty, those of the fabric's NIC
     /// by rising PCI address.
     pub devices: Vec<RdmaName>,
+    /// NCCL libraries to look into: files, or folders of `libnccl.so.2.30.7` or `libnccl.so.2`.
+    pub nccl_libraries: Vec<std::path::PathBuf>,
 }
 
 /// Why there is no inventory at all.
@@ -68,8 +72,21 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
     let tables = Tables::read(&mut sources, &mut left_out);
 
     let routes = tables.routes.clone();
-    let node = NodeFacts {
+    let holders = |device: &RdmaName| {
+        let devices = tables.rdma_devices.as_ref();
+        devices.and_then(|all| match all.iter().find(|known| known.name == *device) {
+            Some(known) => ask(&mut sources.nldev, "who has the device open", |nldev| {
+                nldev.openers(known.index)
+            }),
+            // It went, and whoever had it open has it no more.
+            None => Fact::Known(Vec::new()),
+        })
+    };
+    let markers = marker::all(holders);
+    let mut node = NodeFacts {
         routes,
+        markers,
+        nccl_libraries: nccl::libraries(&options.nccl_libraries),
         ..node::facts()
     };
     let mut ports: Vec<crate::facts::PortFacts> = Vec::new();
@@ -93,6 +110,8 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
             }
         }
     }
+    let names: Vec<NetdevName> = ports.iter().map(|port| port.netdev.clone()).collect();
+    node.netplan_files = node::netplan_files(&names);
     Ok(Inventory {
         host,
         ports,

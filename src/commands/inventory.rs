@@ -24,9 +24,13 @@ pub(super) struct Asked {
 }
 
 /// Asks all hosts at once; results in their order, each failure a line that names the host.
-pub(super) fn ask_all(hosts: &[HostName]) -> Vec<Result<Asked, String>> {
+pub(super) fn ask_all(hosts: &[HostName], nccl_libraries: &[String]) -> Vec<Result<Asked, String>> {
+    let mut arguments = vec!["inventory", "--json"];
+    for path in nccl_libraries {
+        arguments.extend(["--nccl-library", path.as_str()]);
+    }
     let question = remote::Question {
-        arguments: &["inventory", "--json"],
+        arguments: &arguments,
         input: &[],
         answers: &[0],
     };
@@ -88,6 +92,7 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         let options = collect::Options {
             host: None,
             devices: args.devices.clone(),
+            nccl_libraries: args.nccl_libraries.iter().map(Into::into).collect(),
         };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
         for what in &inventory.left_out {
@@ -106,7 +111,11 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
         documents.push((inventory.host.to_string(), value));
     } else {
-        for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts)) {
+        for (host, result) in args
+            .hosts
+            .iter()
+            .zip(ask_all(&args.hosts, &args.nccl_libraries))
+        {
             match result {
                 Ok(asked) => documents.push((host.to_string(), asked.document)),
                 Err(why) => failed.push(why),

@@ -15,12 +15,14 @@
 
 mod completions;
 mod deploy;
+mod doctor;
 mod down;
 mod hairpin_queue;
 mod host;
 mod install;
 mod inventory;
 mod marker;
+mod netplan;
 mod plan;
 mod probe;
 mod uninstall;
@@ -88,6 +90,8 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Install(args) => install::run(args),
         Verb::Uninstall(args) => uninstall::run(args),
         Verb::Deploy(args) => deploy::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Netplan(args) => netplan::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Marker(args) => marker::run(args),
         Verb::Probe(args) => probe::run(args),

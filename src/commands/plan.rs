@@ -66,7 +66,7 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
             )
         }
         None => {
-            documents = read_all(&args.hosts, args.inventory.as_deref())?;
+            documents = read_all(&args.hosts, args.inventory.as_deref(), &[])?;
             let inventories: Vec<Inventory> = documents.iter().map(|(_, i)| i.clone()).collect();
             let source = args
                 .hosts
@@ -85,9 +85,10 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
 }
 
 /// The documents of all hosts, in their order; everything that is wrong with any of them at once.
-fn read_all(
+pub(super) fn read_all(
     hosts: &[HostName],
     folder: Option<&Path>,
+    nccl_libraries: &[String],
 ) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
     let results: Vec<Result<(Vec<u8>, Inventory), String>> = match folder {
         Some(folder) => hosts
@@ -101,7 +102,7 @@ fn read_all(
                 Ok((bytes, inventory))
             })
             .collect(),
-        None => super::inventory::ask_all(hosts)
+        None => super::inventory::ask_all(hosts, nccl_libraries)
             .into_iter()
             .map(|result| result.map(|asked| (asked.bytes, asked.inventory)))
             .collect(),

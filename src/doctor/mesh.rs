@@ -1,0 +1,487 @@
+//! Rules, routes and markers against the plan that the facts give: what `verify` compares on a node, of
+//! all nodes at once and from their facts alone.
+
+use std::collections::BTreeSet;
+
+use crate::doctor::Case;
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::facts::{Applied, Fact, Inventory, Route};
+use crate::finding::Finding;
+use crate::mesh::compare::{Object, Stale, State, compare};
+use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
+use crate::mesh::verify::{collisions, left_over, object};
+use crate::mesh::wanted::Wanted;
+use crate::names::Text;
+use crate::plan::ends::{count, list};
+use crate::plan::mesh::{
+    FIRST_PREFERENCE, MARKED_ETHERTYPE, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
+};
+use crate::plan::{Choices, HostPlan, OppositePaths, Plan, RouteStrategy, assemble};
+
+/// Rules of a ring with two paths per opposite pair: eight diagonals.
+const RULES_OF_TWO_PATHS: usize = 8;
+
+/// What of a mesh is on a host.
+#[derive(Default, Clone, Copy)]
+struct Traces {
+    rules: usize,
+    routes: usize,
+    markers: usize,
+}
+
+impl Traces {
+    fn of(inventory: &Inventory) -> Traces {
+        let filters = inventory
+            .ports
+            .iter()
+            .flat_map(|port| port.details.filters.known().into_iter().flatten());
+        let routes = inventory.node.routes.known().into_iter().flatten();
+        Traces {
+            rules: filters
+                .filter(|filter| filter.protocol.0 == MARKED_ETHERTYPE)
+                .count(),
+            routes: routes
+                .filter(|route| route.protocol == ROUTE_PROTOCOL)
+                .count(),
+            markers: inventory.node.markers.known().map_or(0, Vec::len),
+        }
+    }
+
+    fn any(self) -> bool {
+        self.rules + self.routes + self.markers > 0
+    }
+}
+
+/// Compares, and gives the plan that it compared with.
+pub(super) fn look(
+    case: &Case,
+    fabric: &Fabric,
+    seen: &mut Vec<Seen>,
+    notes: &mut Vec<Finding>,
+) -> Option<Plan> {
+    let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
+    if let Some(plan) = case.plan {
+        given(plan, fabric, seen);
+    }
+    let plan = of_facts(case, fabric).or_else(|| case.plan.cloned());
+    let installed = traces.iter().any(|traces| traces.any());
+    let Some(plan) = plan else {
+        if installed {
+            notes.push(Finding::warning(
+                "mesh-not-judged",
+                "rules, routes and markers are there, and the facts make no plan to hold them against",
+                "a ring, or --plan",
+            ));
+        }
+        return None;
+    };
+    if !installed {
+        let observed = fabric.inventories.iter().any(|inventory| {
+            inventory.node.routes.known().is_some()
+                && inventory
+                    .ports
+                    .iter()
+                    .any(|port| port.details.filters.known().is_some())
+        });
+        if observed {
+            notes.push(Finding::warning(
+                "mesh-absent",
+                "no rule, route or marker of the mesh is on any host",
+                "hairpin-mesh up on each, for paths to opposite nodes",
+            ));
+        }
+        return Some(plan);
+    }
+    for (node, host) in fabric.hosts.iter().enumerate() {
+        let Some(share) = plan.for_host(host.as_str()) else {
+            continue;
+        };
+        let has_any = traces[node].any();
+        let present = present(&plan, &share, &fabric.inventories[node]);
+        let wanted = Wanted::of(&share);
+        if !has_any && observed(&present) {
+            let others: Vec<&str> = (0..fabric.hosts.len())
+                .filter(|other| traces[*other].any())
+                .map(|other| fabric.hosts[other].as_str())
+                .collect();
+            let finding = Finding::problem(
+                "mesh-incomplete",
+                format!(
+                    "no rule, route or marker of the mesh is here, and there are on {}",
+                    list(others)
+                ),
+                "all of the mesh on all hosts",
+            );
+            seen.push(Seen::host(fabric, node, finding));
+        }
+        objects(fabric, node, &share, &wanted, &present, seen);
+        for finding in collisions(&share, &present)
+            .into_iter()
+            .chain(left_over(&wanted, &present))
+        {
+            seen.push(about(fabric, node, &share, finding));
+        }
+        markers(fabric, node, &share, seen);
+    }
+    Some(plan)
+}
+
+/// Whether everything that a mesh is made of was read.
+fn observed(present: &Present) -> bool {
+    present.routes.known().is_some()
+        && present
+            .ports
+            .iter()
+            .all(|port| port.filters.known().is_some())
+}
+
+/// The plan of the ring that the facts make, in the shape that the mesh seems to have.
+fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
+    let ring = fabric.ring.as_ref()?;
+    let filters = || {
+        let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
+        ports.flat_map(|port| port.details.filters.known().into_iter().flatten())
+    };
+    let ours: BTreeSet<u16> = filters()
+        .filter(|filter| {
+            filter.protocol.0 == MARKED_ETHERTYPE && u32::from(filter.pref) >= FIRST_PREFERENCE
+        })
+        .map(|filter| filter.pref)
+        .collect();
+    let four = match case.plan {
+        Some(plan) => plan.opposite_paths == OppositePaths::Four,
+        // The default selection has half of the rules.
+        None => ours.len() > RULES_OF_TWO_PATHS,
+    };
+    let scope_link = match case.plan {
+        Some(plan) => !plan.neighbours.is_empty(),
+        None => {
+            let all = fabric
+                .inventories
+                .iter()
+                .flat_map(|node| node.node.routes.known().into_iter().flatten());
+            let is_ours =
+                |route: &&Route| route.protocol == ROUTE_PROTOCOL && route.destination.prefix == 32;
+            let (with, without): (Vec<&Route>, Vec<&Route>) = all
+                .filter(is_ours)
+                .partition(|route| route.gateway.is_some());
+            without.len() > with.len()
+        }
+    };
+    let choices = Choices {
+        opposite_paths: if four {
+            OppositePaths::Four
+        } else {
+            OppositePaths::Two
+        },
+        gid_index: fabric.gid_index,
+        hairpin_queue_size: fabric.hairpin_queue_size,
+        hairpin_queue_wanted: Some(WANTED_HAIRPIN_QUEUE),
+        strategy: if scope_link {
+            RouteStrategy::ScopeLink
+        } else {
+            RouteStrategy::AdjacentGateway
+        },
+        identities: Default::default(),
+    };
+    // The head of the plan decides the ring ranks, and so the numbers of the rules.
+    let order = case.plan.map(|plan| &plan.hosts[..]).filter(|hosts| {
+        hosts.len() == fabric.hosts.len() && hosts.iter().all(|host| fabric.hosts.contains(host))
+    });
+    match order {
+        Some(hosts) if hosts.first() != fabric.hosts.first() => {
+            let inventories: Vec<Inventory> = hosts
+                .iter()
+                .filter_map(|host| {
+                    fabric
+                        .node(host.as_str())
+                        .map(|node| fabric.inventories[node].clone())
+                })
+                .collect();
+            let ring = crate::plan::derive(hosts, &inventories, None).ring?;
+            assemble(&ring, hosts, &choices).ok()
+        }
+        Some(hosts) => assemble(ring, hosts, &choices).ok(),
+        None => assemble(ring, fabric.hosts, &choices)
+            .or_else(|_| {
+                assemble(
+                    ring,
+                    fabric.hosts,
+                    &Choices {
+                        opposite_paths: OppositePaths::Two,
+                        ..choices.clone()
+                    },
+                )
+            })
+            .ok(),
+    }
+}
+
+/// The plan that was given, against the ports as they are: it is of another time when they differ.
+fn given(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+    for row in &plan.ports {
+        let Some(node) = fabric.node(row.host.as_str()) else {
+            continue;
+        };
+        let Some(port) = fabric.port(node, row.netdev.as_str()) else {
+            let finding = Finding::problem(
+                "mesh-plan-port",
+                "the plan's port is not there",
+                row.netdev.to_string(),
+            )
+            .at(&row.netdev);
+            seen.push(Seen::host(fabric, node, finding));
+            continue;
+        };
+        let facts = fabric.facts(port);
+        if facts.mac != row.mac {
+            let finding = Finding::problem(
+                "mesh-plan-port",
+                format!(
+                    "MAC {}: the NIC is another than at the time of the plan",
+                    facts.mac
+                ),
+                format!("{} of the plan", row.mac),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        if let Some(addresses) = facts
+            .ipv4
+            .known()
+            .filter(|all| !all.is_empty() && !all.contains(&row.ipv4))
+        {
+            let finding = Finding::problem(
+                "mesh-plan-address",
+                format!("address {}", list(addresses)),
+                format!("{} of the plan", row.ipv4),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        let far = fabric.peers.get(&port).map(|far| &fabric.ports[*far]);
+        if let Some(far) =
+            far.filter(|far| *far.host != row.peer_host || far.facts.netdev != row.peer_netdev)
+        {
+            let finding = Finding::problem(
+                "mesh-plan-peer",
+                format!("its cable leads to {}", far.label()),
+                format!("{} {} of the plan", row.peer_host, row.peer_netdev),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+    }
+    let cap = size_cap(fabric.hairpin_queue_size);
+    if plan.size_cap_bytes > cap {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-plan-cap",
+            format!(
+                "the plan lets messages of {} bytes through",
+                plan.size_cap_bytes
+            ),
+            format!(
+                "{cap}: the smallest hairpin queue known to be loaded holds {} packets",
+                fabric.hairpin_queue_size
+            ),
+        )));
+    }
+    if plan.gid_index != fabric.gid_index && fabric.ring.is_some() {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-plan-gid-index",
+            format!("the plan has GID index {}", plan.gid_index),
+            format!("{}, where the ports have their GIDs", fabric.gid_index),
+        )));
+    }
+}
+
+/// What a host's inventory says of its share of the plan, as `verify` reads it from the kernel.
+fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
+    let ports = share.ports.iter().map(|row| {
+        let Some(facts) = inventory
+            .ports
+            .iter()
+            .find(|port| port.netdev == row.netdev)
+        else {
+            return PortNow {
+                netdev: row.netdev.clone(),
+                link: Fact::Known(None),
+                addresses: Fact::unmentioned(),
+                offload: Fact::unmentioned(),
+                steering: Fact::unmentioned(),
+                rdma_state: Fact::unmentioned(),
+                gid: Fact::unmentioned(),
+                qdiscs: Fact::unmentioned(),
+                filters: Fact::unmentioned(),
+                neighbours: Fact::unmentioned(),
+                more: PortMore::default(),
+            };
+        };
+        let details = &facts.details;
+        let text = |mode: &Option<String>| mode.as_deref().map(Text::from);
+        let entry = match &facts.gids {
+            crate::facts::Gids::Table(table) => Fact::Known(
+                table
+                    .iter()
+                    .find(|entry| entry.index == plan.gid_index)
+                    .cloned(),
+            ),
+            _ => Fact::unmentioned(),
+        };
+        PortNow {
+            netdev: row.netdev.clone(),
+            link: Fact::Known(Some(LinkNow {
+                index: details.ifindex.known().copied().unwrap_or(0),
+                mac: Some(facts.mac),
+                mtu: Some(facts.mtu),
+                state: facts.state.as_str().into(),
+                rx_dropped: None,
+            })),
+            addresses: facts.ipv4.clone(),
+            offload: facts.tc_offload.clone(),
+            steering: facts.flow_steering_mode.as_ref().map(text),
+            rdma_state: facts
+                .rdma_state
+                .as_ref()
+                .map(|state| Some(state.as_str().into())),
+            gid: entry,
+            qdiscs: details.qdiscs.clone(),
+            filters: details.filters.clone(),
+            neighbours: details.neighbours.clone(),
+            more: PortMore {
+                eswitch: facts.eswitch_mode.as_ref().map(text),
+                rdma_active_mtu: facts.rdma_active_mtu.clone(),
+                trust: details.trust.clone(),
+                queue_size: facts.hairpin_queue_size.clone(),
+                queue_state: match facts.hairpin_queue_applied {
+                    Applied::Unsaid => Fact::unmentioned(),
+                    state => Fact::Known(state),
+                },
+                num_queues: facts.hairpin_num_queues.clone(),
+                queue_pairs: details.queue_pairs.clone(),
+            },
+        }
+    });
+    let markers = share.markers.iter().map(|row| {
+        let now = inventory.node.markers.as_ref().map(|all| {
+            let own: Vec<_> = all
+                .iter()
+                .filter(|marker| marker.device.as_ref() == Some(&row.device))
+                .collect();
+            // The one that holds the device, else any.
+            let marker = own
+                .iter()
+                .find(|marker| marker.holds_device == Fact::Known(true))
+                .or(own.first());
+            match marker {
+                Some(marker) => MarkerNow {
+                    active: "active".into(),
+                    sub: "running".into(),
+                    pid: marker.pid,
+                    holds_device: marker.holds_device.clone(),
+                },
+                None => MarkerNow {
+                    active: "inactive".into(),
+                    sub: "dead".into(),
+                    pid: 0,
+                    holds_device: Fact::Known(false),
+                },
+            }
+        });
+        (row.device.clone(), now)
+    });
+    Present {
+        ports: ports.collect(),
+        routes: inventory.node.routes.clone(),
+        markers: markers.collect(),
+        recorded_clsacts: Default::default(),
+        dropped_when_made: Default::default(),
+    }
+}
+
+fn objects(
+    fabric: &Fabric,
+    node: usize,
+    share: &HostPlan,
+    wanted: &Wanted,
+    present: &Present,
+    seen: &mut Vec<Seen>,
+) {
+    for row in compare(wanted, present) {
+        match (&row.object, &row.state) {
+            // A route of the scripts of today has the kernel's default protocol, and works as well.
+            (Object::Route(route), State::Stale(Stale::Route(found)))
+                if Route {
+                    protocol: route.protocol,
+                    ..found.clone()
+                } == *route =>
+            {
+                continue;
+            }
+            // What was not read is told once, by its subject.
+            (_, State::NotObserved(_)) => continue,
+            _ => {}
+        }
+        if let Some(finding) = object(&row, present) {
+            seen.push(about(fabric, node, share, finding));
+        }
+    }
+}
+
+/// A finding about an object of a host, with its port.
+fn about(fabric: &Fabric, node: usize, share: &HostPlan, finding: Finding) -> Seen {
+    let verified = crate::mesh::verify::port_of(&finding, share);
+    let port = verified.and_then(|netdev| fabric.port(node, netdev.as_str()));
+    Seen {
+        finding: finding.on(&fabric.hosts[node]),
+        ports: port.into_iter().collect(),
+        hosts: [node].into(),
+    }
+}
+
+/// Markers beyond the plan's: two on a device, or one on a device that needs none.
+fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>) {
+    let all = fabric.inventories[node]
+        .node
+        .markers
+        .known()
+        .into_iter()
+        .flatten();
+    let mut by = std::collections::BTreeMap::new();
+    for marker in all {
+        if let Some(device) = &marker.device {
+            by.entry(device).or_insert_with(Vec::new).push(marker.pid);
+        }
+    }
+    for (device, pids) in by {
+        let port = (0..fabric.ports.len()).find(|port| {
+            fabric.ports[*port].node == node && fabric.device(*port) == device.as_str()
+        });
+        let planned = share.markers.iter().any(|row| row.device == *device);
+        let finding = if !planned {
+            Finding::warning(
+                "marker-left-over",
+                format!(
+                    "{} on {device} (process {})",
+                    count(pids.len(), "marker"),
+                    list(&pids)
+                ),
+                "markers of the plan's devices alone",
+            )
+        } else if pids.len() > 1 {
+            Finding::warning(
+                "marker-twice",
+                format!(
+                    "{} markers on {device} (processes {})",
+                    pids.len(),
+                    list(&pids)
+                ),
+                "one",
+            )
+        } else {
+            continue;
+        };
+        seen.push(match port {
+            Some(port) => Seen::port(fabric, port, finding),
+            None => Seen::host(fabric, node, finding),
+        });
+    }
+}

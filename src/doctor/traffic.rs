@@ -1,0 +1,94 @@
+//! What counters say of functions that carry nothing, and of losses.
+
+use std::collections::BTreeSet;
+
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::facts::{Counters, Fact};
+use crate::finding::Finding;
+use crate::plan::ends::list;
+
+/// `port_xmit_data` counts words of four bytes (IBTA, PortCounters).
+const WORD: u64 = 4;
+/// Bytes of the busiest function of a host from which a silent one is worth a word.
+const BUSY: u64 = 1 << 30;
+
+/// Counters that only rise when something is lost or a queue overflows.
+const LOSSES: &[&str] = &[
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "out_of_buffer",
+    "rx_icrc_encapsulated",
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+];
+
+fn count(counters: &Fact<Counters>, name: &str) -> Option<u64> {
+    let (_, value) = counters
+        .known()?
+        .iter()
+        .find(|(key, _)| key.as_str() == name)?;
+    value.known().copied()
+}
+
+/// Bytes that left by these ports since the counters began; none when any is not known.
+pub(super) fn sent(fabric: &Fabric, ports: &BTreeSet<usize>) -> Option<u64> {
+    let of = |port: &usize| count(&fabric.facts(*port).details.counters, "port_xmit_data");
+    let words: Option<Vec<u64>> = ports.iter().map(of).collect();
+    Some(
+        words?
+            .into_iter()
+            .fold(0, u64::saturating_add)
+            .saturating_mul(WORD),
+    )
+}
+
+pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    for node in 0..fabric.hosts.len() {
+        let own: Vec<(usize, u64)> = fabric
+            .of_host(node)
+            .into_iter()
+            .filter_map(|port| Some((port, sent(fabric, &[port].into())?)))
+            .collect();
+        let most = own.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+        for (port, bytes) in own {
+            if most >= BUSY && bytes < most / 1000 {
+                let finding = Finding::warning(
+                    "function-idle",
+                    format!(
+                        "{} sent {bytes} bytes, another function of the host {most}",
+                        fabric.device(port)
+                    ),
+                    "traffic on every function",
+                );
+                seen.push(Seen::port(fabric, port, finding));
+            }
+        }
+    }
+    // Since boot: no proof of a fault now, and the first thing to look at again.
+    let mut counted = Vec::new();
+    for port in 0..fabric.ports.len() {
+        let details = &fabric.facts(port).details;
+        let own: Vec<String> = LOSSES
+            .iter()
+            .filter_map(|name| {
+                let value =
+                    count(&details.hw_counters, name).or_else(|| count(&details.counters, name))?;
+                (value > 0).then(|| format!("{name} {value}"))
+            })
+            .collect();
+        if !own.is_empty() {
+            counted.push(format!("{}: {}", fabric.ports[port].label(), list(own)));
+        }
+    }
+    if !counted.is_empty() {
+        notes.push(Finding::warning(
+            "losses-counted",
+            format!("counted since boot: {}", counted.join("; ")),
+            "no rise while the load runs",
+        ));
+    }
+}
