@@ -269,6 +269,7 @@ const CAUSES: &[Row] = &[
         "cabling-crossed",
         Ring,
         &[
+            "subnet-ends",
             "domains-differ",
             "neighbour-twice",
             "ring-",
