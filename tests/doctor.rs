@@ -81,7 +81,7 @@ fn positions(rows: &[Value], which: &str) -> Vec<usize> {
             let (key, wanted) = condition.split_once('=').unwrap();
             match &row[key] {
                 Value::String(text) => text == wanted,
-                other => other.to_string() == wanted,
+                other => other.to_string().as_str() == wanted,
             }
         }
         None => which == "*",

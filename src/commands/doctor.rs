@@ -369,7 +369,11 @@ fn tree(text: &mut String, finding: &Finding, depth: usize) {
         *text += &format!("{indent}do: {advice}\n");
     }
     for consequence in &finding.consequences {
-        tree(text, consequence, depth + 1);
+        // What is told of several ports at once is not told again of each.
+        let again = consequence.code == finding.code && consequence.found == finding.found;
+        if !again || !consequence.consequences.is_empty() {
+            tree(text, consequence, depth + 1);
+        }
     }
 }
 

@@ -52,7 +52,7 @@ fn of(finding: &Finding) -> Option<String> {
         "gid-stale" => "something still holds the entry: stop what has the RDMA device open (rdma resource show qp), and it goes".into(),
         "port-gid" | "gid-zero" => "GIDs follow from the address of the port: it comes first".into(),
         "devices-carry-nothing" => "first address and MTU, then the program's flags, then hairpin-mesh doctor again for the counters".into(),
-        "function-idle" => "does the program list all four HCAs, and is the plane of this one addressed? NCCL_IB_HCA, B12X_ROCE_HCA".into(),
+        "function-idle" | "plane-idle" => "does the program list all four HCAs, and is the plane of this one addressed? NCCL_IB_HCA, B12X_ROCE_HCA".into(),
         "hairpin-queue-size" | "hairpin-queue-unknown" | "hairpin-queue-odd" => "while nothing uses the fabric: hairpin-mesh hairpin-queue 8192; until then no message above 81920 bytes".into(),
         "hairpin-queue-pending" => "the value is set and the driver runs with its default: while nothing uses the fabric, hairpin-mesh hairpin-queue 8192; it survives no boot, so the mesh's unit does it each time".into(),
         "hairpin-num-queues" => "while nothing uses the fabric: hairpin-mesh hairpin-queue --num-queues 4".into(),

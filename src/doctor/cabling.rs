@@ -171,6 +171,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         ));
         seen.push(Seen::ring(finding));
     }
+    moved(fabric, &sockets, &wires, &known, seen);
     if let Some(found) = crossed {
         let right: Vec<String> = known
             .iter()
@@ -181,7 +182,11 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
             found,
             "the same other end on both functions: one cable carries both",
         );
-        let finding = if right.is_empty() {
+        let finding = if let Some(node) = exchanged(fabric, &sockets) {
+            finding
+                .on(&fabric.hosts[node])
+                .advise("on this host the addresses of both ports of one domain have changed places: exchange those of the second plane, or those of the first where the cables say so")
+        } else if right.is_empty() {
             finding.advise("compare with the cables which plane's addresses are right; hairpin-mesh netplan HOST prints a second plane that follows the first")
         } else {
             finding.advise(format!(
@@ -198,6 +203,58 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         is_ring,
         moves,
     }
+}
+
+/// Plugs that are in other sockets than the addresses are made for: what has to move so that they agree.
+fn moved(
+    fabric: &Fabric,
+    sockets: &BTreeSet<Socket>,
+    wires: &BTreeMap<Socket, Socket>,
+    cables: &[(Socket, Socket)],
+    seen: &mut Vec<Seen>,
+) {
+    let by_subnets: BTreeMap<Socket, Socket> = sockets
+        .iter()
+        .filter_map(|socket| Some((*socket, fabric.other_socket(*socket)?)))
+        .collect();
+    let wanted: Vec<(Socket, Socket)> = by_subnets
+        .iter()
+        .filter(|(a, b)| a < b)
+        .map(|(a, b)| (*a, *b))
+        .collect();
+    let differ = wires
+        .iter()
+        .any(|(socket, wire)| by_subnets.get(socket).is_some_and(|far| far != wire));
+    let hosts = fabric.hosts.len();
+    if !differ || !fabric.whole || wanted.len() != hosts || cables.len() != hosts {
+        return;
+    }
+    let moves = moves_to(cables, &wanted, &orders(hosts));
+    let sockets: BTreeSet<Socket> = moves
+        .iter()
+        .flat_map(|(from, to, _)| [*from, *to])
+        .collect();
+    let ports = sockets
+        .iter()
+        .flat_map(|socket| fabric.of_socket(*socket))
+        .collect();
+    let names = sockets
+        .iter()
+        .map(|socket| format!("{} socket {}", fabric.hosts[socket.0], socket.1));
+    let finding = Finding::problem(
+        "cabling-moved",
+        format!(
+            "the wires lead elsewhere than the addresses: plugs are in other sockets ({})",
+            list(names)
+        ),
+        "cables where the addresses are made for them",
+    )
+    .advise(format!(
+        "{}: {}; or give the ports the addresses of the cables that they have",
+        count(moves.len(), "move"),
+        sentences(fabric, moves).join("; ")
+    ));
+    seen.push(Seen::ports(fabric, ports, finding));
 }
 
 /// The socket whose port's MAC the kernel has learnt on this one, when it is one alone.
@@ -408,32 +465,51 @@ fn rings(hosts: usize) -> Vec<Vec<(Socket, Socket)>> {
     all
 }
 
-/// The fewest moves of plugs that make a ring of the cables, each in a sentence.
-fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> Vec<String> {
-    type Moves = Vec<(Socket, Socket, Socket)>;
-    let orders = orders(hosts);
-    let mut best: Option<Moves> = None;
-    for ring in rings(hosts) {
-        for order in &orders {
-            let mut moves: Moves = Vec::new();
-            for (cable, target) in cables.iter().zip(order.iter().map(|at| ring[*at])) {
-                let (a, b) = *cable;
-                // The way round that leaves more plugs where they are.
-                let straight = usize::from(a != target.0) + usize::from(b != target.1);
-                let turned = usize::from(a != target.1) + usize::from(b != target.0);
-                let (to_a, to_b) = if straight <= turned {
-                    (target.0, target.1)
-                } else {
-                    (target.1, target.0)
-                };
-                moves.extend((a != to_a).then_some((a, to_a, b)));
-                moves.extend((b != to_b).then_some((b, to_b, a)));
-            }
-            if best.as_ref().is_none_or(|best| moves.len() < best.len()) {
-                best = Some(moves);
-            }
+/// The plug of `from` into `to`, of the cable whose other end is in the third socket.
+type Move = (Socket, Socket, Socket);
+
+/// The moves that make the cables those wanted, as few as can be.
+fn moves_to(
+    cables: &[(Socket, Socket)],
+    wanted: &[(Socket, Socket)],
+    orders: &[Vec<usize>],
+) -> Vec<Move> {
+    let mut best: Option<Vec<Move>> = None;
+    for order in orders {
+        let mut moves: Vec<Move> = Vec::new();
+        for (cable, target) in cables
+            .iter()
+            .zip(order.iter().filter_map(|at| wanted.get(*at)))
+        {
+            let (a, b) = *cable;
+            // The way round that leaves more plugs where they are.
+            let straight = usize::from(a != target.0) + usize::from(b != target.1);
+            let turned = usize::from(a != target.1) + usize::from(b != target.0);
+            let (to_a, to_b) = if straight <= turned {
+                (target.0, target.1)
+            } else {
+                (target.1, target.0)
+            };
+            moves.extend((a != to_a).then_some((a, to_a, b)));
+            moves.extend((b != to_b).then_some((b, to_b, a)));
+        }
+        if best.as_ref().is_none_or(|best| moves.len() < best.len()) {
+            best = Some(moves);
         }
     }
+    best.unwrap_or_default()
+}
+
+/// The fewest moves of plugs that make a ring of the cables, each in a sentence.
+fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> Vec<String> {
+    let orders = orders(hosts);
+    let all = rings(hosts)
+        .into_iter()
+        .map(|ring| moves_to(cables, &ring, &orders));
+    sentences(fabric, all.min_by_key(Vec::len).unwrap_or_default())
+}
+
+fn sentences(fabric: &Fabric, moves: Vec<Move>) -> Vec<String> {
     let name = |socket: Socket| {
         format!(
             "{} socket {} ({})",
@@ -442,7 +518,7 @@ fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> V
             fabric.names(&fabric.of_socket(socket))
         )
     };
-    best.unwrap_or_default()
+    moves
         .into_iter()
         .map(|(from, to, other)| {
             format!(
@@ -454,6 +530,31 @@ fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> V
             )
         })
         .collect()
+}
+
+/// The host and domain whose two addresses have to change places so that the domains agree, when there is
+/// one host that can cure it.
+fn exchanged(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> Option<usize> {
+    let links = |domain: usize| -> BTreeMap<Socket, Socket> {
+        let link = |socket: &Socket| Some((*socket, by_domain(fabric, *socket, domain)?));
+        sockets.iter().filter_map(link).collect()
+    };
+    let (first, second) = (links(0), links(1));
+    if first.len() != sockets.len() || second.len() != sockets.len() {
+        return None;
+    }
+    let turned = |node: usize| -> BTreeMap<Socket, Socket> {
+        let turn = |(own, port): Socket| {
+            if own == node {
+                (own, 1 - port.min(1))
+            } else {
+                (own, port)
+            }
+        };
+        second.iter().map(|(a, b)| (turn(*a), turn(*b))).collect()
+    };
+    let mut cures = (0..fabric.hosts.len()).filter(|node| turned(*node) == first);
+    cures.next().filter(|_| cures.next().is_none())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Findings to a chain: the first cause on top, what follows from it below.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::fabric::Fabric;
 use crate::finding::{Finding, Severity};
@@ -185,6 +185,7 @@ const CAUSES: &[Row] = &[
             "marker-",
         ],
     ),
+    ("port-driver", Host, &["parity-driver"]),
     (
         "reload-failed",
         Port,
@@ -324,6 +325,19 @@ const CAUSES: &[Row] = &[
         Ring,
         &["ring-", "neighbour-twice", "domains-differ", "mesh-not"],
     ),
+    ("address-repeated", Ring, &["route-other", "rule-other"]),
+    ("memory-cma", Host, &["parity-kernel"]),
+    ("pcie-degraded", Host, &["parity-bios"]),
+    ("nccl-library-other", Host, &["nccl-library-differs"]),
+    ("env-no-assignment", Ring, &["env-hca-"]),
+    ("plane-unaddressed", Port, &["plane-idle"]),
+    ("plane-idle", Port, &["function-idle"]),
+    (
+        "cabling-no-ring",
+        Ring,
+        &["cabling-moved", "cabling-wire-differs"],
+    ),
+    ("cabling-moved", Ring, &["cabling-wire-differs"]),
     (
         "address-repeated",
         Cable,
@@ -477,15 +491,21 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             {
                 continue;
             }
-            let parent = seen.iter().enumerate().position(|(j, other)| {
+            let explains = |j: usize, other: &Seen, reach: Reach| {
                 j != i
                     && is_code(other.finding.code, cause)
                     // A remark explains no problem.
                     && (other.finding.severity >= effect.finding.severity
                         || other.finding.severity == Severity::NotObserved)
-                    && reaches(fabric, *reach, other, effect)
+                    && reaches(fabric, reach, other, effect)
                     && !is_below(&parents, j, i)
-            });
+            };
+            // The port's own cause before one of the cable's other end or of the host.
+            let find = |reach| {
+                let mut all = seen.iter().enumerate();
+                all.position(|(j, other)| explains(j, other, reach))
+            };
+            let parent = find(Port).or_else(|| find(*reach));
             if parent.is_some() {
                 parents[i] = parent;
                 break;
@@ -599,8 +619,8 @@ fn layer(code: &str) -> usize {
     at.unwrap_or(ORDER.len())
 }
 
-/// The same found on every port of hosts, or on both functions of a socket, is told once, with each port
-/// below.
+/// The same found on every port of hosts, on both ports of a domain of a host, or on both functions of a
+/// socket is told once, with each port below.
 fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
     let mut rest: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
     let mut all = Vec::new();
@@ -608,73 +628,90 @@ fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
         let Some(first) = rest[i].take() else {
             continue;
         };
-        if first.ports.len() != 1 {
+        let alone = |seen: &Seen| {
+            seen.ports
+                .iter()
+                .next()
+                .copied()
+                .filter(|_| seen.ports.len() == 1)
+        };
+        let Some(port) = alone(&first) else {
             all.push(first);
             continue;
-        }
+        };
         let alike = |other: &Seen| {
-            other.ports.len() == 1
-                && other.finding.code == first.finding.code
-                && other.finding.severity == first.finding.severity
-                && other.finding.found == first.finding.found
-                && other.finding.wanted == first.finding.wanted
-                && other.finding.consequences.is_empty()
+            let key = |seen: &Seen| {
+                let finding = &seen.finding;
+                (
+                    finding.code,
+                    finding.severity,
+                    finding.found.clone(),
+                    finding.wanted.clone(),
+                )
+            };
+            key(other) == key(&first) && other.finding.consequences.is_empty()
         };
-        let same: Vec<usize> = (i + 1..rest.len())
-            .filter(|j| rest[*j].as_ref().is_some_and(alike))
-            .collect();
-        let of = |j: usize| {
-            rest[j]
-                .as_ref()
-                .map(|seen| seen.ports.clone())
-                .unwrap_or_default()
-        };
-        let mut ports = first.ports.clone();
-        ports.extend(same.iter().flat_map(|j| of(*j)));
-        // Whole hosts alone: of the others each port is told by itself.
-        let whole: BTreeSet<usize> = (0..fabric.hosts.len())
-            .filter(|node| {
-                let own = fabric.of_host(*node);
-                own.len() > 1 && own.is_subset(&ports)
-            })
-            .collect();
-        let node_of = |seen: &Seen| seen.hosts.first().copied().unwrap_or_default();
-        if !whole.contains(&node_of(&first)) {
-            all.push(first);
-            continue;
-        }
-        let mut members = vec![first];
-        for j in same {
-            if rest[j]
-                .as_ref()
-                .is_some_and(|seen| whole.contains(&node_of(seen)))
-            {
-                members.extend(rest[j].take());
+        // Where each of these is, by its port.
+        let mut places: BTreeMap<usize, usize> = [(port, i)].into();
+        for (j, other) in rest.iter().enumerate().skip(i + 1) {
+            if let Some(other) = other.as_ref().filter(|other| alike(other)) {
+                places.extend(alone(other).map(|port| (port, j)));
             }
         }
-        all.push(group(fabric, members, &whole));
+        let ports: BTreeSet<usize> = places.keys().copied().collect();
+        let covered = |own: &BTreeSet<usize>| own.len() > 1 && own.is_subset(&ports);
+        let whole: BTreeSet<usize> = (0..fabric.hosts.len())
+            .filter(|node| covered(&fabric.of_host(*node)))
+            .collect();
+        let located = &fabric.ports[port];
+        let of_domain: BTreeSet<usize> = fabric
+            .of_host(located.node)
+            .into_iter()
+            .filter(|other| fabric.ports[*other].domain == located.domain)
+            .collect();
+        let of_socket = fabric.of_socket(fabric.socket(port));
+        let (own, object) = if whole.contains(&located.node) {
+            let own: BTreeSet<usize> = whole
+                .iter()
+                .flat_map(|node| fabric.of_host(*node))
+                .collect();
+            let object = format!("all {} ports", own.len());
+            (own, object)
+        } else if let Some(own) = [of_domain, of_socket].into_iter().find(|own| covered(own)) {
+            let object = fabric.names(&own);
+            (own, object)
+        } else {
+            all.push(first);
+            continue;
+        };
+        let mut members = vec![first];
+        members.extend(
+            own.iter()
+                .filter(|own| **own != port)
+                .filter_map(|own| rest[places[own]].take()),
+        );
+        all.push(group(fabric, members, object));
     }
     all
 }
 
-fn group(fabric: &Fabric, members: Vec<Seen>, whole: &BTreeSet<usize>) -> Seen {
+fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
     let ports: BTreeSet<usize> = members.iter().flat_map(|seen| seen.ports.clone()).collect();
-    let names: Vec<&str> = whole
+    let hosts: BTreeSet<usize> = members.iter().flat_map(|seen| seen.hosts.clone()).collect();
+    let names: Vec<&str> = hosts
         .iter()
         .map(|node| fabric.hosts[*node].as_str())
         .collect();
     let first = members[0].finding.clone();
-    let object = format!("all {} ports", ports.len());
     let finding = Finding {
         host: Some(names.join(", ")),
         object: Some(object),
-        advice: first.advice.clone(),
         consequences: members.into_iter().map(|seen| seen.finding).collect(),
         ..first
     };
     Seen {
         finding,
-        hosts: whole.clone(),
         ports,
+        hosts,
     }
 }

@@ -3,7 +3,7 @@
 //! NCCL ignores names that it does not know, silently, and takes a name of an HCA as a prefix. So what
 //! looks set may not be, and what looks exact may be more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
@@ -490,6 +490,8 @@ fn hcas(look: &mut Look, variable: &str) {
         own.sort_by_key(|port| (fabric.ports[*port].domain, fabric.ports[*port].port));
         own.into_iter().map(|port| fabric.device(port)).collect()
     };
+    // The same of several hosts once.
+    let mut told: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
     for (node, host) in fabric.hosts.iter().enumerate() {
         let own = devices(node);
         if own.is_empty() {
@@ -503,22 +505,29 @@ fn hcas(look: &mut Look, variable: &str) {
                 .iter()
                 .filter(|device| !name.is_empty() && device.starts_with(name))
                 .collect();
-            let found = if starts.is_empty() {
-                format!("{} is no fabric device of {host}", quoted(name))
+            let found = if name.is_empty() {
+                "an empty name".to_owned()
+            } else if starts.is_empty() {
+                format!("{} is no fabric device", quoted(name))
             } else {
                 format!(
-                    "{} is the start of {} on {host}, and taken for all of them",
+                    "{} is the start of {}, and taken for all of them",
                     quoted(name),
                     list(starts)
                 )
             };
-            look.problem(
-                variable,
-                "env-hca-unknown",
-                found,
-                format!("of {}", list(&own)),
-            );
+            told.entry((found, list(&own)))
+                .or_default()
+                .push(host.as_str());
         }
+    }
+    for ((found, own), hosts) in told {
+        look.problem(
+            variable,
+            "env-hca-unknown",
+            format!("{found} (on {})", list(hosts)),
+            format!("of {own}"),
+        );
     }
     let Some(own) = (0..fabric.hosts.len())
         .map(devices)
@@ -789,6 +798,7 @@ fn nccl(look: &mut Look) {
     let get = |name: &str| look.env.get(name).map(str::to_owned);
     let ring_only = is_on(look.env.get("NCCL_SWITCHLESS_RING_ONLY"));
     let mut found: Vec<(&str, &'static str, String, String)> = Vec::new();
+    let mut missing: Vec<String> = Vec::new();
     if !ring_only
         && (look.env.get("NCCL_IB_HCA").is_some()
             || look.env.get("NCCL_SKIP_TREE_CONNECT").is_some())
@@ -843,12 +853,7 @@ fn nccl(look: &mut Look) {
                     format!("is {} with NCCL_SWITCHLESS_RING_ONLY", quoted(&value)),
                     wanted.into(),
                 )),
-                None => found.push((
-                    name,
-                    "env-setting-missing",
-                    "is not set, and NCCL_SWITCHLESS_RING_ONLY is on".into(),
-                    wanted.into(),
-                )),
+                None => missing.push(format!("{name}={wanted}")),
             }
         }
         if look
@@ -889,14 +894,17 @@ fn nccl(look: &mut Look) {
                     ),
                     prefix.to_string(),
                 )),
-                None => found.push((
-                    "NCCL_IB_SUBNET_PREFIX_LEN",
-                    "env-setting-missing",
-                    "is not set, and NCCL_SWITCHLESS_RING_ONLY is on".into(),
-                    prefix.to_string(),
-                )),
+                None => missing.push(format!("NCCL_IB_SUBNET_PREFIX_LEN={prefix}")),
             }
         }
+    }
+    if !missing.is_empty() {
+        found.push((
+            "NCCL_SWITCHLESS_RING_ONLY",
+            "env-setting-missing",
+            "is on without the settings that it needs".into(),
+            missing.join(" "),
+        ));
     }
     for (name, code, what, wanted) in found {
         look.problem(name, code, what, wanted);

@@ -8,7 +8,7 @@ use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
 use crate::facts::{Applied, Fact, Inventory, Route};
 use crate::finding::Finding;
-use crate::mesh::compare::{Object, Stale, State, compare};
+use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use crate::mesh::verify::{collisions, left_over, object};
 use crate::mesh::wanted::Wanted;
@@ -68,6 +68,7 @@ pub(super) fn look(
     let installed = traces.iter().any(|traces| traces.any());
     let Some(plan) = plan else {
         if installed {
+            by_themselves(fabric, seen);
             notes.push(Finding::warning(
                 "mesh-not-judged",
                 "rules, routes and markers are there, and the facts make no plan to hold them against",
@@ -115,6 +116,7 @@ pub(super) fn look(
             );
             seen.push(Seen::host(fabric, node, finding));
         }
+        unread(fabric, node, seen);
         objects(fabric, node, &share, &wanted, &present, seen);
         for finding in collisions(&share, &present)
             .into_iter()
@@ -125,6 +127,128 @@ pub(super) fn look(
         markers(fabric, node, &share, seen);
     }
     Some(plan)
+}
+
+/// What of a mesh could not be read where there is one; an inventory that does not mention it says nothing.
+fn unread(fabric: &Fabric, node: usize, seen: &mut Vec<Seen>) {
+    let inventory = &fabric.inventories[node];
+    let mut push = |code, what: &str, why: &str| {
+        seen.push(Seen::host(
+            fabric,
+            node,
+            Finding::not_observed(code, what, why, "what the plan has"),
+        ));
+    };
+    fn why<T>(fact: &Fact<T>) -> Option<&str> {
+        match fact {
+            Fact::NotObserved(why) if !fact.is_unmentioned() => Some(why),
+            _ => None,
+        }
+    }
+    if let Some(why) = inventory
+        .ports
+        .iter()
+        .find_map(|port| why(&port.details.filters))
+    {
+        push("rule-unread", "rules", why);
+    }
+    if let Some(why) = why(&inventory.node.routes) {
+        push("route-unread", "routes", why);
+    }
+    let markers = &inventory.node.markers;
+    let held = markers
+        .known()
+        .into_iter()
+        .flatten()
+        .find_map(|marker| why(&marker.holds_device));
+    if let Some(why) = why(markers).or(held) {
+        push("marker-unread", "markers", why);
+    }
+}
+
+/// What shows without a plan that a rule, route or marker cannot work.
+fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
+    for port in 0..fabric.ports.len() {
+        let facts = fabric.facts(port);
+        let filters = facts.details.filters.known().into_iter().flatten();
+        for filter in filters.filter(|filter| filter.protocol.0 == MARKED_ETHERTYPE) {
+            let Some(flower) = &filter.flower else {
+                continue;
+            };
+            let target = flower
+                .actions
+                .iter()
+                .filter_map(|action| action.mirred.as_ref())
+                .next_back();
+            let finding = if !is_in_hardware(flower) {
+                Finding::problem(
+                    "rule-not-in-hardware",
+                    format!("rule {} is not in hardware", filter.pref),
+                    "in_hw",
+                )
+            } else if target.is_some_and(|mirred| mirred.dev.is_none()) {
+                Finding::problem(
+                    "rule-dead-egress",
+                    format!("rule {} redirects to a device that is gone", filter.pref),
+                    "a device",
+                )
+            } else if flower.dst_mac.is_some_and(|mac| mac != facts.mac) {
+                Finding::problem(
+                    "rule-other",
+                    format!(
+                        "rule {} matches another destination MAC than the port's",
+                        filter.pref
+                    ),
+                    facts.mac.to_string(),
+                )
+            } else {
+                continue;
+            };
+            seen.push(Seen::port(
+                fabric,
+                port,
+                finding.advise("hairpin-mesh up on this node"),
+            ));
+        }
+    }
+    for (node, inventory) in fabric.inventories.iter().enumerate() {
+        let routes = inventory.node.routes.known().into_iter().flatten();
+        for route in routes.filter(|route| route.protocol == ROUTE_PROTOCOL) {
+            if let Some(flag) = route
+                .flags
+                .iter()
+                .find(|flag| matches!(flag.as_str(), "linkdown" | "dead"))
+            {
+                let finding = Finding::problem(
+                    "route-linkdown",
+                    format!("the route is {flag}"),
+                    "its link up",
+                );
+                seen.push(Seen::host(
+                    fabric,
+                    node,
+                    finding.at(format!("route {}", route.destination)),
+                ));
+            }
+        }
+        for marker in inventory.node.markers.known().into_iter().flatten() {
+            if let (Fact::Known(false), Some(device)) = (&marker.holds_device, &marker.device) {
+                let finding = Finding::problem(
+                    "marker-without-rule",
+                    format!(
+                        "process {} runs and does not hold the device as it is now: its rule went with a re-initialisation",
+                        marker.pid
+                    ),
+                    "a marker that holds it",
+                );
+                seen.push(Seen::host(
+                    fabric,
+                    node,
+                    finding.at(device).advise("hairpin-mesh up on this node"),
+                ));
+            }
+        }
+    }
 }
 
 /// Whether everything that a mesh is made of was read.
@@ -483,5 +607,182 @@ fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>)
             Some(port) => Seen::port(fabric, port, finding),
             None => Seen::host(fabric, node, finding),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{Case, examine};
+    use crate::facts::{Marker, Qdisc};
+    use crate::names::HostName;
+
+    /// The rings of the case folders, as inventories.
+    fn rings() -> Vec<(Vec<HostName>, Vec<Inventory>)> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let case = entry.unwrap().path();
+            if !case.join("ring-mesh/plan.json").is_file() || !case.join("inventory").is_dir() {
+                continue;
+            }
+            let bytes = std::fs::read(case.join("ring-mesh/plan.json")).unwrap();
+            let hosts = Plan::from_json("plan.json", &bytes).unwrap().hosts;
+            let read = |host: &HostName| {
+                let bytes = std::fs::read(case.join(format!("inventory/{host}.json"))).unwrap();
+                let mut inventory = Inventory::from_json("x.json", &bytes).unwrap();
+                for port in &mut inventory.ports {
+                    port.hairpin_queue_applied = Applied::Unsaid;
+                }
+                inventory
+            };
+            let inventories = hosts.iter().map(read).collect();
+            all.push((hosts, inventories));
+        }
+        assert!(all.len() > 10);
+        all
+    }
+
+    /// The facts with the whole mesh of a plan on every host.
+    fn with_mesh(plan: &Plan, inventories: &[Inventory]) -> Vec<Inventory> {
+        let with = |inventory: &Inventory| {
+            let mut inventory = inventory.clone();
+            let share = plan.for_host(inventory.host.as_str()).unwrap();
+            let wanted = Wanted::of(&share);
+            let mut routes = wanted.routes.clone();
+            for port in &mut inventory.ports {
+                let own = wanted.rules.iter().filter(|(dev, _)| *dev == port.netdev);
+                port.details.filters = Fact::Known(own.map(|(_, rule)| rule.clone()).collect());
+                let clsact = wanted.clsacts.contains(&port.netdev).then(|| Qdisc {
+                    kind: "clsact".into(),
+                    handle: "ffff:".into(),
+                    parent: "ffff:fff1".into(),
+                    other: None,
+                });
+                port.details.qdiscs = Fact::Known(clsact.into_iter().collect());
+                let own = wanted
+                    .neighbours
+                    .iter()
+                    .filter(|(dev, _)| *dev == port.netdev);
+                port.details.neighbours = Fact::Known(own.map(|(_, own)| own.clone()).collect());
+                for address in port.ipv4.known().unwrap() {
+                    routes.push(Route {
+                        destination: address.network(),
+                        protocol: 2,
+                        scope: "link".into(),
+                        gateway: None,
+                        dev: Some(port.netdev.clone()),
+                        ..routes[0].clone()
+                    });
+                }
+            }
+            inventory.node.routes = Fact::Known(routes);
+            let marker = |(i, device): (usize, &crate::names::RdmaName)| Marker {
+                unit: None,
+                device: Some(device.clone()),
+                pid: 100 + i as u32,
+                started_seconds: 1,
+                holds_device: Fact::Known(true),
+                command_line: Fact::unmentioned(),
+            };
+            let markers = wanted.markers.iter().enumerate().map(marker).collect();
+            inventory.node.markers = Fact::Known(markers);
+            inventory
+        };
+        inventories.iter().map(with).collect()
+    }
+
+    fn plan_with(
+        hosts: &[HostName],
+        inventories: &[Inventory],
+        paths: OppositePaths,
+        strategy: RouteStrategy,
+    ) -> Option<Plan> {
+        let derived = crate::plan::derive(hosts, inventories, None);
+        let choices = Choices {
+            opposite_paths: paths,
+            gid_index: derived.gid_index,
+            hairpin_queue_size: derived.hairpin_queue_size,
+            hairpin_queue_wanted: Some(WANTED_HAIRPIN_QUEUE),
+            strategy,
+            identities: Default::default(),
+        };
+        assemble(&derived.ring.unwrap(), hosts, &choices).ok()
+    }
+
+    fn findings(
+        hosts: &[HostName],
+        inventories: &[Inventory],
+        plan: Option<&Plan>,
+    ) -> Vec<Finding> {
+        let case = Case {
+            hosts,
+            inventories,
+            plan,
+            envs: &[],
+            logs: &[],
+        };
+        examine(&case).findings
+    }
+
+    #[test]
+    fn a_mesh_that_is_up_is_right_in_every_layout_with_two_and_four_paths_and_both_kinds_of_routes()
+    {
+        let mut looked_at = 0;
+        for (hosts, inventories) in rings() {
+            for paths in [OppositePaths::Two, OppositePaths::Four] {
+                for strategy in [RouteStrategy::AdjacentGateway, RouteStrategy::ScopeLink] {
+                    let Some(plan) = plan_with(&hosts, &inventories, paths, strategy) else {
+                        continue;
+                    };
+                    let up = with_mesh(&plan, &inventories);
+                    assert_eq!(findings(&hosts, &up, None), [], "{hosts:?}");
+                    assert_eq!(findings(&hosts, &up, Some(&plan)), [], "{hosts:?}");
+                    looked_at += 1;
+                }
+            }
+        }
+        assert!(looked_at > 30, "{looked_at}");
+    }
+
+    #[test]
+    fn every_object_of_the_mesh_that_is_taken_away_is_missed() {
+        let (hosts, inventories) = rings().swap_remove(0);
+        let plan = plan_with(
+            &hosts,
+            &inventories,
+            OppositePaths::Two,
+            RouteStrategy::AdjacentGateway,
+        )
+        .unwrap();
+        let up = with_mesh(&plan, &inventories);
+        let codes = |inventories: &[Inventory]| -> Vec<&'static str> {
+            findings(&hosts, inventories, None)
+                .iter()
+                .map(|finding| finding.code)
+                .collect()
+        };
+        for (node, inventory) in up.iter().enumerate() {
+            let mut less = up.clone();
+            less[node].node.markers =
+                Fact::Known(inventory.node.markers.known().unwrap()[1..].to_vec());
+            assert_eq!(codes(&less), ["marker-missing"]);
+            let mut less = up.clone();
+            less[node].node.routes =
+                Fact::Known(inventory.node.routes.known().unwrap()[1..].to_vec());
+            assert_eq!(codes(&less), ["route-missing"]);
+            for (i, port) in inventory.ports.iter().enumerate() {
+                if port
+                    .details
+                    .filters
+                    .known()
+                    .is_some_and(|all| !all.is_empty())
+                {
+                    let mut less = up.clone();
+                    less[node].ports[i].details.filters = Fact::Known(Vec::new());
+                    assert_eq!(codes(&less), ["rule-missing"]);
+                }
+            }
+        }
     }
 }

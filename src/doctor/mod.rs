@@ -300,7 +300,7 @@ const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "counters",
-        codes: &["function-idle"],
+        codes: &["function-idle", "plane-idle"],
         needs: |port| known(&port.details.counters),
     },
 ];

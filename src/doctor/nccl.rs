@@ -185,8 +185,9 @@ impl Log {
         self.trees |= line.contains("Connected all trees");
         self.ring_only |=
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
+        let mut told: BTreeSet<&str> = BTreeSet::new();
         for (i, error) in ERRORS.iter().enumerate() {
-            if error.words.iter().all(|word| line.contains(word)) {
+            if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
                 *self.errors.entry(i).or_default() += 1;
             }
         }
@@ -365,7 +366,7 @@ mod tests {
             [(4, vec!["rocep1s0f0".into(), "rocep1s0f1".into()])].into()
         );
         assert_eq!((log.lines, log.net), (5, 4));
-        assert_eq!(log.errors.keys().copied().collect::<Vec<_>>(), [2]);
+        assert_eq!(log.errors.keys().copied().collect::<Vec<_>>(), [1]);
     }
 
     #[test]

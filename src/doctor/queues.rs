@@ -6,6 +6,7 @@ use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
 use crate::facts::{Applied, Fact};
 use crate::finding::Finding;
+use crate::plan::is_queue_size;
 use crate::plan::mesh::{WANTED_HAIRPIN_QUEUE, size_cap};
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
@@ -21,7 +22,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
     let mut unsaid_small = 0;
     for (port, (size, applied)) in &sizes {
         // What is pending or unknown is told as that.
-        if !loaded(*applied) || *size >= WANTED_HAIRPIN_QUEUE {
+        if !loaded(*applied) || *size >= WANTED_HAIRPIN_QUEUE || !is_queue_size(*size) {
             continue;
         }
         if *applied == Applied::Unsaid && *size == largest {

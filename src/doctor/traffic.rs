@@ -7,6 +7,7 @@ use crate::doctor::fabric::Fabric;
 use crate::facts::{Counters, Fact};
 use crate::finding::Finding;
 use crate::plan::ends::list;
+use crate::plan::mesh::DOMAINS;
 
 /// `port_xmit_data` counts words of four bytes (IBTA, PortCounters).
 const WORD: u64 = 4;
@@ -47,6 +48,7 @@ pub(super) fn sent(fabric: &Fabric, ports: &BTreeSet<usize>) -> Option<u64> {
 }
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    let mut idle: BTreeSet<usize> = BTreeSet::new();
     for node in 0..fabric.hosts.len() {
         let own: Vec<(usize, u64)> = fabric
             .of_host(node)
@@ -56,6 +58,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
         let most = own.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         for (port, bytes) in own {
             if most >= BUSY && bytes < most / 1000 {
+                idle.insert(port);
                 let finding = Finding::warning(
                     "function-idle",
                     format!(
@@ -68,6 +71,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
             }
         }
     }
+    planes(fabric, &idle, seen);
     // Since boot: no proof of a fault now, and the first thing to look at again.
     let mut counted = Vec::new();
     for port in 0..fabric.ports.len() {
@@ -90,5 +94,32 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
             format!("counted since boot: {}", counted.join("; ")),
             "no rise while the load runs",
         ));
+    }
+}
+
+/// A whole plane of a host that carries nothing.
+fn planes(fabric: &Fabric, idle: &BTreeSet<usize>, seen: &mut Vec<Seen>) {
+    for domain in 0..DOMAINS {
+        let mut ports = BTreeSet::new();
+        let mut hosts = Vec::new();
+        for node in 0..fabric.hosts.len() {
+            let own: BTreeSet<usize> = fabric
+                .of_host(node)
+                .into_iter()
+                .filter(|port| fabric.ports[*port].domain == domain)
+                .collect();
+            if own.len() > 1 && own.is_subset(idle) {
+                ports.extend(own);
+                hosts.push(fabric.hosts[node].as_str());
+            }
+        }
+        if !hosts.is_empty() {
+            let found = format!(
+                "the plane of domain {domain} carries nothing on {}: half of the bandwidth is unused",
+                list(&hosts)
+            );
+            let finding = Finding::warning("plane-idle", found, "traffic on both planes");
+            seen.push(Seen::ports(fabric, ports, finding));
+        }
     }
 }
