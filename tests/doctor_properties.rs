@@ -91,8 +91,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn changed(documents: &mut [Value], host: usize, place: usize, change: &Change) {
-    let document = &mut documents[host % HOSTS.len()];
+fn changed(document: &mut Value, place: usize, change: &Change) {
     let mut all = Vec::new();
     places(document, &mut Vec::new(), &mut all);
     if all.is_empty() {
@@ -146,22 +145,20 @@ fn check(finding: &Finding, depth: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
-
     #[test]
     fn changed_facts_never_panic_and_say_the_same_twice(
-        changes in prop::collection::vec((any::<usize>(), any::<usize>(), change()), 1..24),
+        changes in prop::collection::vec((any::<usize>(), any::<usize>(), change()), 1..8),
         hosts in 1usize..=4,
         env in "[A-Z_]{0,12}=[ -~]{0,40}",
     ) {
         let mut documents = base();
         for (host, place, change) in &changes {
             // Most changes make a document that is refused at the door: then the one before counts.
-            let before = documents.clone();
-            changed(&mut documents, *host, *place, change);
-            let ok = documents.iter().all(|document| Inventory::from_json("x", document.to_string().as_bytes()).is_ok());
-            if !ok {
-                documents = before;
+            let host = host % HOSTS.len();
+            let before = documents[host].clone();
+            changed(&mut documents[host], *place, change);
+            if Inventory::from_json("x", documents[host].to_string().as_bytes()).is_err() {
+                documents[host] = before;
             }
         }
         let inventories: Vec<Inventory> = documents.iter().take(hosts).map(|document| Inventory::from_json("x", document.to_string().as_bytes()).unwrap()).collect();

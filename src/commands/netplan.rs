@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::doctor::hosts_of;
+use super::doctor::{hosts_of, plan_to_show};
 
 use super::{Exit, Trouble};
 use crate::cli::NetplanArgs;
 use crate::doctor::netplan::{self, FILE, Plane};
 use crate::facts::Inventory;
-use crate::node::identity::{INSTALLED_PLAN, read_plan};
+use crate::node::identity::INSTALLED_PLAN;
 use crate::output;
 
 /// The report's name and version.
@@ -55,7 +55,7 @@ fn print(args: &NetplanArgs) -> Result<Exit, Trouble> {
         }
         None => {
             let path = args.plan.as_deref().unwrap_or(INSTALLED_PLAN.as_ref());
-            netplan::of_plan(&read_plan(path)?.plan)
+            netplan::of_plan(&plan_to_show(path)?)
         }
     };
     let planes = match planes {

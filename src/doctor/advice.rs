@@ -63,7 +63,7 @@ fn of(finding: &Finding) -> Option<String> {
         "ingress-qdisc" => format!("find what made it (tc -s filter show dev {dev} ingress), let that use clsact; else tc qdisc del dev {dev} ingress"),
         "mesh-incomplete" | "marker-twice" => again.into(),
         "marker-left-over" => "stop it when nothing uses it: systemctl stop dsv41-mesh-marker@DEVICE.service".into(),
-        "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
+        "mesh-other-plan" | "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
         "memory-cma" => "boot with kho=off (kernel command line: /etc/default/grub, update-grub), or the 6.17 kernel".into(),
         "module-mstflint" => "rmmod mstflint_access; run no mstflint after a cable was plugged".into(),
         "netplan-owned-twice" => "keep one; hairpin-mesh netplan HOST --remove prints the steps that take a plane away for good".into(),

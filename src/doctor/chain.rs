@@ -429,10 +429,24 @@ const CAUSES: &[Row] = &[
         Ring,
         &["env-cap-over-queue", "mesh-plan-cap"],
     ),
+    ("mesh-other-plan", Ring, &["mesh-plan-"]),
+    ("mesh-old-mac", Port, &["rule-other"]),
+    ("route-missing", Host, &["left-over-route"]),
+    (
+        "mesh-plan-address",
+        Ring,
+        &["route-other", "route-missing", "left-over-route"],
+    ),
     (
         "mesh-plan-port",
         Ring,
-        &["rule-other", "route-other", "mesh-plan-", "env-"],
+        &[
+            "mesh-old-mac",
+            "rule-other",
+            "route-other",
+            "mesh-plan-",
+            "env-",
+        ],
     ),
     ("peer-route", Cable, &["neighbour-silent"]),
     (

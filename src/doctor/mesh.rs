@@ -1,18 +1,18 @@
 //! Rules, routes and markers against the plan that the facts give: what `verify` compares on a node, of
 //! all nodes at once and from their facts alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::Case;
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
-use crate::facts::{Applied, Fact, Inventory, Route};
+use crate::facts::{Applied, Fact, Filter, Inventory, Route};
 use crate::finding::Finding;
 use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use crate::mesh::verify::{collisions, left_over, object};
 use crate::mesh::wanted::Wanted;
-use crate::names::Text;
+use crate::names::{Mac, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
     FIRST_PREFERENCE, MARKED_ETHERTYPE, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
@@ -94,6 +94,7 @@ pub(super) fn look(
         }
         return Some(plan);
     }
+    let mut stale = Vec::new();
     for (node, host) in fabric.hosts.iter().enumerate() {
         let Some(share) = plan.for_host(host.as_str()) else {
             continue;
@@ -117,7 +118,7 @@ pub(super) fn look(
             seen.push(Seen::host(fabric, node, finding));
         }
         unread(fabric, node, seen);
-        objects(fabric, node, &share, &wanted, &present, seen);
+        stale.extend(objects(fabric, node, &share, &wanted, &present, seen));
         for finding in collisions(&share, &present)
             .into_iter()
             .chain(left_over(&wanted, &present))
@@ -126,6 +127,7 @@ pub(super) fn look(
         }
         markers(fabric, node, &share, seen);
     }
+    old_macs(fabric, &stale, seen);
     Some(plan)
 }
 
@@ -344,6 +346,23 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
 
 /// The plan that was given, against the ports as they are: it is of another time when they differ.
 fn given(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+    let known = |row: &&crate::plan::PortRow| {
+        fabric
+            .ports
+            .iter()
+            .any(|port| *port.host == row.host && port.facts.mac == row.mac)
+    };
+    let strange = plan.ports.iter().filter(|row| !known(row)).count();
+    if strange * 2 > plan.ports.len() {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-other-plan",
+            format!(
+                "{strange} of the plan's {} ports have MACs that these hosts have not",
+                plan.ports.len()
+            ),
+            "the plan of this ring",
+        )));
+    }
     for row in &plan.ports {
         let Some(node) = fabric.node(row.host.as_str()) else {
             continue;
@@ -521,6 +540,54 @@ fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
     }
 }
 
+/// Rules that are made for a MAC that no port has any more: a NIC was replaced, and all of them follow.
+fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<Seen>) {
+    type Old = BTreeMap<(Mac, Mac), BTreeSet<usize>>;
+    let mut old: Old = BTreeMap::new();
+    let macs = |rule: &Filter| {
+        let flower = rule.flower.as_ref()?;
+        let edits = flower.actions.iter().flat_map(|action| &action.edits);
+        let written: Vec<&str> = edits
+            .filter(|edit| edit.offset < 8)
+            .map(|edit| edit.value.as_str())
+            .collect();
+        let written = written.concat();
+        let mut bytes = [0u8; 6];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(written.get(2 * i..2 * i + 2)?, 16).ok()?;
+        }
+        Some([flower.src_mac?, flower.dst_mac?, Mac(bytes)])
+    };
+    for (port, wanted, found) in stale {
+        let (Some(wanted), Some(found)) = (macs(wanted), macs(found)) else {
+            continue;
+        };
+        for (wanted, found) in wanted.into_iter().zip(found) {
+            let gone = fabric.ports.iter().all(|port| port.facts.mac != found);
+            if wanted != found && gone {
+                old.entry((found, wanted)).or_default().insert(*port);
+            }
+        }
+    }
+    for ((found, wanted), ports) in old {
+        let Some(owner) = fabric.with_mac(wanted) else {
+            continue;
+        };
+        let finding = Finding::problem(
+            "mesh-old-mac",
+            format!("MAC {found} is in {}, and no port has it: the NIC was replaced after they were made", count(ports.len(), "rule")),
+            wanted.to_string(),
+        )
+        .on(fabric.ports[owner].host)
+        .at(&fabric.facts(owner).netdev)
+        .advise("make the plan again from fresh inventories, deploy it, then hairpin-mesh up on each node");
+        let mut seen_of = Seen::ports(fabric, ports, finding);
+        seen_of.ports.insert(owner);
+        seen.push(seen_of);
+    }
+}
+
+/// Every object that is not right; of stale rules, which port, what is wanted and what is there.
 fn objects(
     fabric: &Fabric,
     node: usize,
@@ -528,8 +595,16 @@ fn objects(
     wanted: &Wanted,
     present: &Present,
     seen: &mut Vec<Seen>,
-) {
+) -> Vec<(usize, Filter, Filter)> {
+    let mut stale = Vec::new();
     for row in compare(wanted, present) {
+        if let (Object::Rule(dev, rule), State::Stale(Stale::Rule(found))) =
+            (&row.object, &row.state)
+        {
+            if let Some(port) = fabric.port(node, dev.as_str()) {
+                stale.push((port, rule.clone(), found.clone()));
+            }
+        }
         match (&row.object, &row.state) {
             // A route of the scripts of today has the kernel's default protocol, and works as well.
             (Object::Route(route), State::Stale(Stale::Route(found)))
@@ -548,6 +623,7 @@ fn objects(
             seen.push(about(fabric, node, share, finding));
         }
     }
+    stale
 }
 
 /// A finding about an object of a host, with its port.
@@ -569,7 +645,7 @@ fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>)
         .known()
         .into_iter()
         .flatten();
-    let mut by = std::collections::BTreeMap::new();
+    let mut by = BTreeMap::new();
     for marker in all {
         if let Some(device) = &marker.device {
             by.entry(device).or_insert_with(Vec::new).push(marker.pid);

@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 
 use crate::facts::Inventory;
 use crate::names::{Cidr, HostName, NetdevName};
-use crate::plan::ends::list;
 use crate::plan::mesh::{DOMAINS, ETHERNET_MTU};
 use crate::plan::{PORTS_PER_DOMAIN, Plan, survey};
 
@@ -75,7 +74,7 @@ pub fn of_plan(plan: &Plan) -> Result<Vec<Plane>, Vec<String>> {
             "the plan has addresses without their subnets (it is of a topology document)".into(),
         ]);
     }
-    Ok(planes(&plan.hosts, &ends, false))
+    Ok(planes(&plan.hosts, &ends))
 }
 
 /// The second plane that the facts have, or one that follows the first plane where they have none.
@@ -110,60 +109,39 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
     if !trouble.is_empty() {
         return Err(trouble);
     }
-    let bare: Vec<usize> = sockets
+    let second: Vec<Option<Cidr>> = sockets
         .iter()
-        .map(|(_, second)| *second)
-        .filter(|second| {
-            survey.ports[*second]
-                .facts
-                .ipv4
-                .known()
-                .is_none_or(Vec::is_empty)
+        .map(|(_, second)| survey.ports[*second].address)
+        .collect();
+    let first: Vec<Option<Cidr>> = sockets
+        .iter()
+        .map(|(first, _)| survey.ports[*first].address)
+        .collect();
+    let peers: Vec<Option<usize>> = sockets
+        .iter()
+        .map(|(own, _)| {
+            let peer = survey.peers.get(own)?;
+            sockets.iter().position(|(first, _)| first == peer)
         })
         .collect();
-    let proposed = !bare.is_empty();
-    if proposed && bare.len() < sockets.len() {
-        // A plane that is half there: what is missing follows from what is.
-        let there: Vec<String> = sockets
-            .iter()
-            .map(|(_, second)| *second)
-            .filter(|second| !bare.contains(second))
-            .map(|second| survey.ports[second].label())
-            .collect();
-        return Err(vec![format!(
-            "the second plane has addresses on some ports ({}) and not on others: give these the addresses of their cables' subnets, or take those away first (--remove)",
-            list(there)
-        )]);
-    }
-    let shift = if proposed {
-        Some(
-            shift(
-                &survey
-                    .ports
-                    .iter()
-                    .filter_map(|port| port.address)
-                    .collect::<Vec<_>>(),
-                inventories,
-            )
-            .ok_or_else(|| {
-                vec!["no range that is free on all hosts was found for the second plane".to_owned()]
-            })?,
-        )
-    } else {
-        None
-    };
+    // The subnets of cables of which neither end has an address yet.
+    let both: Vec<Cidr> = (0..sockets.len())
+        .filter(|i| second[*i].is_none() && peers[*i].is_none_or(|peer| second[peer].is_none()))
+        .filter_map(|i| first[i])
+        .collect();
+    let shift = shift(&both, inventories);
     let mut ends = Vec::new();
-    for (first, second) in &sockets {
-        let (own, plane) = (&survey.ports[*first], &survey.ports[*second]);
-        let address = match shift {
-            Some(shift) => own.address.map(|address| moved(address, shift)),
-            None => plane.address,
+    let mut proposed = BTreeSet::new();
+    for (i, (_, plane)) in sockets.iter().enumerate() {
+        let plane = &survey.ports[*plane];
+        let made_up = || {
+            proposed.insert(plane.host.clone());
+            match second[peers[i]?] {
+                Some(far) => beside(far, first[i]?),
+                None => Some(moved(first[i]?, shift?)),
+            }
         };
-        let peer = survey
-            .peers
-            .get(first)
-            .and_then(|peer| sockets.iter().position(|(first, _)| first == peer));
-        if let (Some(address), Some(peer)) = (address, peer) {
+        if let (Some(address), Some(peer)) = (second[i].or_else(made_up), peers[i]) {
             ends.push(End {
                 host: plane.host.clone(),
                 netdev: plane.facts.netdev.clone(),
@@ -171,13 +149,36 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
                 peer,
             });
         } else {
-            trouble.push(format!("{}: no address for it", plane.label()));
+            trouble.push(format!(
+                "{}: no address that is free on all hosts was found for it",
+                plane.label()
+            ));
         }
     }
     if !trouble.is_empty() {
         return Err(trouble);
     }
-    Ok(planes(hosts, &ends, proposed))
+    let mut planes = planes(hosts, &ends);
+    for plane in &mut planes {
+        plane.proposed = proposed.contains(&plane.host);
+    }
+    Ok(planes)
+}
+
+/// Another address of the subnet of `far`: with the host part of `like` where that can be, else the first
+/// that can.
+fn beside(far: Cidr, like: Cidr) -> Option<Cidr> {
+    let network = u32::from(far.network().address);
+    let last = u32::from(far.last());
+    let with = |address: u32| Cidr {
+        address: Ipv4Addr::from(address),
+        prefix: far.prefix,
+    };
+    let host = u32::from(like.address) & (last - network);
+    std::iter::once(network | host)
+        .chain((network..=last).take(256))
+        .map(with)
+        .find(|address| address.address != far.address && address.unusable().is_none())
 }
 
 /// An address with one of its octets moved.
@@ -193,7 +194,7 @@ fn moved(address: Cidr, (octet, step): (usize, u8)) -> Cidr {
 /// Which octet has to move how far so that the first plane's subnets come to lie where nothing is: the
 /// second one, else the third.
 fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
-    let mut taken: BTreeSet<Cidr> = first.iter().map(|address| address.network()).collect();
+    let mut taken: BTreeSet<Cidr> = BTreeSet::new();
     for inventory in inventories {
         let addresses = inventory
             .ports
@@ -252,7 +253,7 @@ fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
         .find(free)
 }
 
-fn planes(hosts: &[HostName], ends: &[End], proposed: bool) -> Vec<Plane> {
+fn planes(hosts: &[HostName], ends: &[End]) -> Vec<Plane> {
     let of = |host: &HostName| {
         ends.iter()
             .enumerate()
@@ -286,7 +287,7 @@ fn planes(hosts: &[HostName], ends: &[End], proposed: bool) -> Vec<Plane> {
             Plane {
                 host: host.clone(),
                 ports,
-                proposed,
+                proposed: false,
             }
         })
         .collect()
@@ -299,7 +300,7 @@ pub fn file(plane: &Plane) -> String {
         plane.host
     );
     text += if plane.proposed {
-        "# The addresses follow the first plane's, in a range that no host's facts name. Review, then install on every node:\n"
+        "# Addresses that were not there follow the first plane's, where no host's facts name a network. Review, then install on every node:\n"
     } else {
         "# Review, then install on every node:\n"
     };
