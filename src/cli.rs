@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::names::{EtherType, HostName, RdmaName};
+use crate::names::{EtherType, HostName, PlainPath, RdmaName};
 use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
 use crate::plan::{OppositePaths, is_queue_size};
 use crate::probe::protocol::{LONGEST_RUN_MS, MOST_MESSAGES};
@@ -254,9 +254,9 @@ pub struct InventoryArgs {
     /// Take this RDMA device as a fabric function (may be repeated) in place of every mlx5 device.
     #[arg(long = "device", value_name = "RDMA_DEVICE", conflicts_with = "hosts")]
     pub devices: Vec<RdmaName>,
-    /// Look into this NCCL library, or the one in this folder (may be repeated).
+    /// Look into this NCCL library, or the one in this folder (an absolute path; may be repeated).
     #[arg(long = "nccl-library", value_name = "PATH")]
-    pub nccl_libraries: Vec<String>,
+    pub nccl_libraries: Vec<PlainPath>,
     /// Replace names of hosts, addresses (but for their last octet), MACs, GUIDs and command lines,
     /// the same by the same within one run, so that the facts can be shown to others: name all
     /// hosts of a ring in one run.
@@ -410,13 +410,13 @@ pub struct DoctorArgs {
     /// Explain an NCCL log (may be repeated); `-` for standard input.
     #[arg(long = "nccl-log", value_name = "FILE")]
     pub logs: Vec<PathBuf>,
-    /// Compare this NCCL library, or the one in this folder, of all hosts (may be repeated).
+    /// Compare this NCCL library, or the one in this folder (an absolute path), of all hosts (may be repeated).
     #[arg(
         long = "nccl-library",
         value_name = "PATH",
         conflicts_with = "inventory"
     )]
-    pub nccl_libraries: Vec<String>,
+    pub nccl_libraries: Vec<PlainPath>,
     /// One JSON report on stdout.
     #[arg(long)]
     pub json: bool,

@@ -167,7 +167,11 @@ fn facts(args: &DoctorArgs, plan: Option<&Plan>) -> Result<Facts, Trouble> {
     }
     if hosts.is_empty() {
         let options = collect::Options {
-            nccl_libraries: args.nccl_libraries.iter().map(Into::into).collect(),
+            nccl_libraries: args
+                .nccl_libraries
+                .iter()
+                .map(|path| path.as_str().into())
+                .collect(),
             ..collect::Options::default()
         };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;

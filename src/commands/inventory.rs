@@ -8,7 +8,7 @@ use crate::collect;
 use crate::facts::Inventory;
 use crate::files;
 use crate::json::{At, DocumentError, Value, parse, pretty};
-use crate::names::HostName;
+use crate::names::{HostName, PlainPath};
 use crate::output;
 use crate::redact::Redactor;
 use crate::remote;
@@ -24,7 +24,10 @@ pub(super) struct Asked {
 }
 
 /// Asks all hosts at once; results in their order, each failure a line that names the host.
-pub(super) fn ask_all(hosts: &[HostName], nccl_libraries: &[String]) -> Vec<Result<Asked, String>> {
+pub(super) fn ask_all(
+    hosts: &[HostName],
+    nccl_libraries: &[PlainPath],
+) -> Vec<Result<Asked, String>> {
     let mut arguments = vec!["inventory", "--json"];
     for path in nccl_libraries {
         arguments.extend(["--nccl-library", path.as_str()]);
@@ -92,7 +95,11 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         let options = collect::Options {
             host: None,
             devices: args.devices.clone(),
-            nccl_libraries: args.nccl_libraries.iter().map(Into::into).collect(),
+            nccl_libraries: args
+                .nccl_libraries
+                .iter()
+                .map(|path| path.as_str().into())
+                .collect(),
         };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
         for what in &inventory.left_out {

@@ -10,7 +10,7 @@ use crate::facts::Inventory;
 use crate::files::{self, Links};
 use crate::finding::{Finding, Severity};
 use crate::folder::{self, Source};
-use crate::names::HostName;
+use crate::names::{HostName, PlainPath};
 use crate::output;
 use crate::plan::topology::{Extras, Topology};
 use crate::plan::{Options, Plan, Planned, ring};
@@ -88,7 +88,7 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
 pub(super) fn read_all(
     hosts: &[HostName],
     folder: Option<&Path>,
-    nccl_libraries: &[String],
+    nccl_libraries: &[PlainPath],
 ) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
     let results: Vec<Result<(Vec<u8>, Inventory), String>> = match folder {
         Some(folder) => hosts
