@@ -417,6 +417,22 @@ pub struct DoctorArgs {
         conflicts_with = "inventory"
     )]
     pub nccl_libraries: Vec<PlainPath>,
+    /// Watch the counters of the live hosts for so long while a load runs: bytes and losses of each function
+    /// each second, and which function carries nothing. With `--json` one line a second.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["inventory", "envs", "logs", "nccl_libraries"], value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub watch: Option<u32>,
+    /// With `--watch`: keep the counters in this file for node_exporter's textfile collector (NAME.prom),
+    /// replaced as a whole each second.
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    pub metrics: Option<PathBuf>,
+    /// Watch this RDMA device of this host (may be repeated) in place of every mlx5 device.
+    #[arg(
+        long = "device",
+        value_name = "RDMA_DEVICE",
+        requires = "watch",
+        conflicts_with = "hosts"
+    )]
+    pub devices: Vec<RdmaName>,
     /// One JSON report on stdout.
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@
 //! | `node.rs` | the facts of the node |
 //! | `marker.rs` | the processes that hold RDMA-TX rules |
 //! | `nccl.rs` | NCCL libraries: marker string and SHA-256 |
+//! | `traffic.rs` | the counters of its functions, again and again |
 //! | `record.rs` | this program's record that a hairpin queue size was set |
 //!
 //! A fact that cannot be read is "not observed" with the reason, and never fails the inventory.
@@ -18,6 +19,7 @@ mod nccl;
 pub(crate) mod node;
 pub(crate) mod port;
 pub mod record;
+pub mod traffic;
 
 use std::fmt::Display;
 

@@ -58,6 +58,13 @@ struct TroubleReport {
 }
 
 pub(super) fn run(args: DoctorArgs) -> Result<Exit, Trouble> {
+    if let Some(seconds) = args.watch {
+        let mut hosts = args.hosts.clone();
+        if let (true, Some(path)) = (hosts.is_empty(), &args.plan) {
+            hosts = read_plan(path)?.plan.hosts;
+        }
+        return super::watch::run(&args, seconds, &hosts);
+    }
     let result = diagnose(&args);
     if let (Err(trouble), true) = (&result, args.json) {
         output::result(&crate::json::pretty(&TroubleReport {

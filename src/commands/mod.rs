@@ -7,6 +7,8 @@
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
 //! | `install.rs`, `uninstall.rs`, `deploy.rs` | `install`, `uninstall`, `deploy` |
+//! | `doctor.rs`, `watch.rs` | `doctor`, and its `--watch` |
+//! | `netplan.rs` | `netplan` |
 //! | `completions.rs` | `completions` |
 //! | `marker.rs` | `marker` |
 //! | `probe.rs` | `probe`, and its end on a node |
@@ -28,6 +30,7 @@ mod probe;
 mod uninstall;
 mod up;
 mod verify;
+mod watch;
 
 use crate::cli::{Cli, Verb};
 use crate::files::FileError;

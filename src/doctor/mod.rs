@@ -20,6 +20,7 @@
 //! | `parity.rs` | the nodes side by side |
 //! | `platform.rs` | kernel, memory, modules, files of the network manager |
 //! | `traffic.rs` | what counters say of functions that carry nothing |
+//! | `watch.rs` | traffic between looks at the counters while a load runs |
 //! | `env.rs` | an engine's or launcher's environment against the fabric |
 //! | `nccl.rs` | what an NCCL log says of itself |
 //! | `netplan.rs` | the second plane's netplan file, for the user to review |
@@ -44,6 +45,7 @@ mod queues;
 mod routes;
 mod settings;
 mod traffic;
+pub mod watch;
 
 use serde::Serialize;
 

@@ -15,7 +15,7 @@ const WORD: u64 = 4;
 const BUSY: u64 = 1 << 30;
 
 /// Counters that only rise when something is lost or a queue overflows.
-const LOSSES: &[&str] = &[
+pub(crate) const LOSSES: &[&str] = &[
     "out_of_sequence",
     "packet_seq_err",
     "local_ack_timeout_err",
