@@ -394,3 +394,42 @@ fn what_cannot_be_read_is_trouble() {
     std::fs::write(folder.join("spark2.json"), "{").unwrap();
     trouble(&["--inventory", "."], "spark2.json");
 }
+
+#[test]
+fn a_watch_needs_functions_and_live_hosts() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = doctor(dir.path(), &["--watch", "1", "--inventory", "."]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = doctor(dir.path(), &["--metrics", "x.prom"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = doctor(
+        dir.path(),
+        &[
+            "--watch",
+            "1",
+            "--device",
+            "no-such-device",
+            "--metrics",
+            "x.prom",
+        ],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no fabric function"),
+        "{output:?}"
+    );
+    assert!(!dir.path().join("x.prom").exists());
+}
+
+#[test]
+fn a_path_of_a_library_that_a_shell_would_read_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["/opt/$(id)", "/a b", "relative/libnccl.so.2", "/a;b"] {
+        let output = doctor(dir.path(), &["--nccl-library", path, "spark1"]);
+        assert_eq!(output.status.code(), Some(2), "{path}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("absolute path"),
+            "{output:?}"
+        );
+    }
+}
