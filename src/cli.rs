@@ -407,7 +407,8 @@ pub struct DoctorArgs {
     /// Hold the environment of an engine or launcher against the fabric (may be repeated).
     #[arg(long = "env", value_name = "FILE")]
     pub envs: Vec<PathBuf>,
-    /// Explain an NCCL log (may be repeated); `-` for standard input.
+    /// Explain an NCCL log, and errors of the engine, perftest, tc or the kernel in it (may be repeated); `-` for
+    /// standard input.
     #[arg(long = "nccl-log", value_name = "FILE")]
     pub logs: Vec<PathBuf>,
     /// Compare this NCCL library, or the one in this folder (an absolute path), of all hosts (may be repeated).

@@ -1,5 +1,5 @@
-//! What an NCCL log says of itself: routing records, listeners, rings and trees, and errors that have a
-//! cause in the fabric.
+//! What an NCCL log says of itself: routing records, listeners, rings and trees; and errors in it, or in any
+//! other text (perftest's, `tc`'s, the kernel's), that have a cause in the fabric.
 
 use std::collections::BTreeSet;
 
@@ -116,6 +116,139 @@ const ERRORS: &[Error] = &[
         wanted: "the HCAs that NCCL_IB_HCA names",
         advice: "names exactly as rdma link has them; /dev/infiniband in the container",
     },
+    Error {
+        words: &["Failed status 12"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
+    },
+    Error {
+        words: &["retry counter exceeded"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
+    },
+    Error {
+        words: &["Failed to modify QP"],
+        code: "nccl-log-rtr",
+        found: "a queue pair could not be brought to RTR",
+        wanted: "the same GID type and a reachable GID on both ends",
+        advice: "perftest: -x with each side's own index of its RoCE v2 GID, the MTU of both ends; rdma link",
+    },
+    Error {
+        words: &["Couldn't read remote address"],
+        code: "nccl-log-control",
+        found: "the control channel of the test broke: the other end ended first",
+        wanted: "its own error first",
+        advice: "look at the other end's output",
+    },
+    Error {
+        words: &["Unable to Connect the HCA's through the link"],
+        code: "nccl-log-control",
+        found: "the control channel of the test broke: the other end ended first",
+        wanted: "its own error first",
+        advice: "look at the other end's output",
+    },
+    Error {
+        words: &["Couldn't connect to"],
+        code: "nccl-log-control",
+        found: "the control channel of the test could not be made",
+        wanted: "a host name and port that answer",
+        advice: "the server has to be started first; a firewall on its port",
+    },
+    Error {
+        words: &["only PCP trust state supported for hairpin"],
+        code: "nccl-log-trust",
+        found: "the NIC refused a hairpin rule: the port trusts DSCP",
+        wanted: "PCP trust",
+        advice: "dcb app show dev DEVICE; dcb app flush dev DEVICE dscp-prio",
+    },
+    Error {
+        words: &["hairpin is not supported"],
+        code: "nccl-log-hairpin",
+        found: "the NIC refused a hairpin rule: it has no hairpin here",
+        wanted: "a ConnectX-7 in NIC mode, eswitch legacy",
+        advice: "devlink dev eswitch show; the driver of the device that the rule leads to",
+    },
+    Error {
+        words: &["Value is not power of two"],
+        code: "nccl-log-queue-size",
+        found: "the driver refused a hairpin queue size",
+        wanted: "a power of two from 1024 to 8192",
+        advice: "hairpin-mesh hairpin-queue 8192",
+    },
+    Error {
+        words: &["Maximum hairpin queue size is"],
+        code: "nccl-log-queue-size",
+        found: "the driver refused a hairpin queue size",
+        wanted: "a power of two from 1024 to 8192",
+        advice: "hairpin-mesh hairpin-queue 8192",
+    },
+    Error {
+        words: &["Exclusivity flag on, cannot modify"],
+        code: "nccl-log-qdisc",
+        found: "a discipline is there already that cannot be replaced",
+        wanted: "clsact",
+        advice: "tc qdisc show dev DEVICE: find what made the ingress discipline",
+    },
+    Error {
+        words: &["TC classifier not found"],
+        code: "nccl-log-module",
+        found: "the kernel has no such classifier loaded",
+        wanted: "cls_flower, act_pedit and act_mirred",
+        advice: "modprobe cls_flower act_pedit act_mirred, as root",
+    },
+    Error {
+        words: &["can't turn hw_tc_offload off"],
+        code: "nccl-log-offload",
+        found: "offload cannot be turned off while rules are in the NIC",
+        wanted: "rules removed first",
+        advice: "hairpin-mesh down, then ethtool -K",
+    },
+    Error {
+        words: &["RDMA-TX matcher creation failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["RDMA-TX header rewrite action creation failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["RDMA-TX UDP rewrite flow attachment failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["cannot open RDMA device"],
+        code: "nccl-log-marker",
+        found: "the marker's device was not there when it started",
+        wanted: "a marker that waits for its device",
+        advice: "hairpin-mesh up; the units of this program wait",
+    },
+    Error {
+        words: &["cx7-pcie-hotplug"],
+        code: "nccl-log-hotplug",
+        found: "the platform took functions away or brought them back with a cable",
+        wanted: "a mesh that was made again since",
+        advice: "hairpin-mesh up on this node, and hairpin-mesh verify",
+    },
+    Error {
+        words: &["mlx5_core", "AER"],
+        code: "nccl-log-aer",
+        found: "the PCIe link of the NIC had errors",
+        wanted: "none",
+        advice: "a power cycle with the cord out; firmware of board and NIC",
+    },
 ];
 
 /// The number after `key=` in a line.
@@ -154,6 +287,12 @@ impl Log {
                 self.ready.insert((world, devices.collect()));
             }
         }
+        let mut told: BTreeSet<&str> = BTreeSet::new();
+        for (i, error) in ERRORS.iter().enumerate() {
+            if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
+                *self.errors.entry(i).or_default() += 1;
+            }
+        }
         if !line.contains("NCCL") {
             return;
         }
@@ -185,12 +324,6 @@ impl Log {
         self.trees |= line.contains("Connected all trees");
         self.ring_only |=
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
-        let mut told: BTreeSet<&str> = BTreeSet::new();
-        for (i, error) in ERRORS.iter().enumerate() {
-            if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
-                *self.errors.entry(i).or_default() += 1;
-            }
-        }
     }
 
     /// Takes a whole text in.
@@ -215,7 +348,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         .map(|node| fabric.of_host(node).len())
         .max()
         .unwrap_or(0);
-    if log.lines == 0 && log.ready.is_empty() {
+    if log.lines == 0 && log.ready.is_empty() && log.errors.is_empty() {
         return push(Finding::not_observed(
             "nccl-log-empty",
             "NCCL",

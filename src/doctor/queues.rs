@@ -4,17 +4,45 @@ use std::collections::BTreeMap;
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
-use crate::facts::{Applied, Fact};
+use crate::facts::{Applied, Fact, HairpinParameter, PortFacts};
 use crate::finding::Finding;
 use crate::plan::is_queue_size;
 use crate::plan::mesh::{WANTED_HAIRPIN_QUEUE, size_cap};
+
+/// Whether the size is loaded, where the inventory says so, or the count of re-initialisations does.
+fn said(facts: &PortFacts, size: u32) -> Applied {
+    match (facts.hairpin_queue_applied, &facts.details.reload_count) {
+        (Applied::Unsaid, Fact::Known(0)) => HairpinParameter::QueueSize.state(size, 0, None),
+        (state, _) => state,
+    }
+}
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
     let mut sizes: BTreeMap<usize, (u32, Applied)> = BTreeMap::new();
     for port in 0..fabric.ports.len() {
         let facts = fabric.facts(port);
         if let Fact::Known(Some(size)) = facts.hairpin_queue_size {
-            sizes.insert(port, (size, facts.hairpin_queue_applied));
+            let state = said(facts, size);
+            if facts.hairpin_queue_applied == Applied::Unsaid && state == Applied::Pending {
+                let found = format!(
+                    "hairpin_queue_size {size} is set, and the driver was never re-initialised"
+                );
+                let finding = Finding::warning(
+                    "hairpin-queue-pending",
+                    found,
+                    "it applied (driver re-initialisation)",
+                );
+                seen.push(Seen::port(fabric, port, finding));
+            }
+            sizes.insert(port, (size, state));
+        }
+        if facts.details.hairpin_num_queues_state == Fact::Known(Applied::Pending) {
+            let finding = Finding::warning(
+                "hairpin-num-queues",
+                "hairpin_num_queues is set but not loaded",
+                "it applied (driver re-initialisation)",
+            );
+            seen.push(Seen::port(fabric, port, finding));
         }
     }
     let loaded = |applied: Applied| matches!(applied, Applied::Applied | Applied::Unsaid);
