@@ -367,12 +367,17 @@ fn worst(finding: &Finding) -> Severity {
     below.fold(finding.severity, Severity::max)
 }
 
-fn tree(text: &mut String, finding: &Finding, depth: usize) {
-    let word = match finding.severity {
+/// How a finding stands, as a word.
+pub(super) fn word(severity: Severity) -> &'static str {
+    match severity {
         Severity::Problem => "FAIL",
         Severity::NotObserved => "not observed",
         Severity::Warning => "warning",
-    };
+    }
+}
+
+fn tree(text: &mut String, finding: &Finding, depth: usize) {
+    let word = word(finding.severity);
     let plain = Finding {
         advice: None,
         ..finding.clone()

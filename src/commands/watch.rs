@@ -254,7 +254,11 @@ pub(super) fn run(args: &DoctorArgs, seconds: u32, hosts: &[HostName]) -> Result
         let whole: Vec<HostRate> = watched.iter().flatten().map(Watched::whole).collect();
         let mut text = format!("over {seconds} s, each second:\n{}", table(&whole));
         for finding in &findings {
-            text += &format!("{}{finding} [{}]\n", output::standing("FAIL"), finding.code);
+            text += &format!(
+                "{}{finding} [{}]\n",
+                output::standing(super::doctor::word(finding.severity)),
+                finding.code
+            );
         }
         output::result(&text)?;
     }
@@ -312,8 +316,8 @@ fn table(rates: &[HostRate]) -> String {
             "{:<12} {:<16} sent {:>12}  received {:>12}\n",
             host.host.as_str(),
             "all",
-            size(Some(host.sent_bytes_per_second)),
-            size(Some(host.received_bytes_per_second))
+            size(host.sent_bytes_per_second),
+            size(host.received_bytes_per_second)
         );
     }
     text

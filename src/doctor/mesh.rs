@@ -53,6 +53,20 @@ impl Traces {
     }
 }
 
+/// Whether there is no mesh on any host, by facts that would show one.
+pub(super) fn is_absent(fabric: &Fabric) -> bool {
+    fabric.inventories.iter().all(|inventory| {
+        let filters = inventory
+            .ports
+            .iter()
+            .all(|port| port.details.filters.known().is_some());
+        let observed = inventory.node.routes.known().is_some()
+            && inventory.node.markers.known().is_some()
+            && filters;
+        observed && !Traces::of(inventory).any()
+    })
+}
+
 /// Compares, and gives the plan that it compared with.
 pub(super) fn look(
     case: &Case,

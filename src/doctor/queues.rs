@@ -47,14 +47,16 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
     }
     let loaded = |applied: Applied| matches!(applied, Applied::Applied | Applied::Unsaid);
     let largest = sizes.values().map(|(size, _)| *size).max().unwrap_or(0);
-    let mut unsaid_small = 0;
+    // Where no mesh is, nothing goes through these queues.
+    let absent = super::mesh::is_absent(fabric);
+    let mut small = 0;
     for (port, (size, applied)) in &sizes {
         // What is pending or unknown is told as that.
         if !loaded(*applied) || *size >= WANTED_HAIRPIN_QUEUE || !is_queue_size(*size) {
             continue;
         }
-        if *applied == Applied::Unsaid && *size == largest {
-            unsaid_small += 1;
+        if (*applied == Applied::Unsaid || absent) && *size == largest {
+            small += 1;
             continue;
         }
         let cap = size_cap(*size);
@@ -72,10 +74,10 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
         );
         seen.push(Seen::port(fabric, *port, finding));
     }
-    if unsaid_small > 0 {
+    if small > 0 {
         notes.push(Finding::warning(
             "hairpin-queue-default",
-            format!("hairpin_queue_size {largest} on {unsaid_small} ports: messages above {} bytes overflow it", size_cap(largest)),
+            format!("hairpin_queue_size {largest} on {small} ports: messages above {} bytes overflow it", size_cap(largest)),
             format!("{WANTED_HAIRPIN_QUEUE} for larger ones"),
         ));
     }

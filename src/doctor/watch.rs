@@ -104,10 +104,11 @@ pub struct HostRate {
     pub host: HostName,
     /// Its functions.
     pub functions: Vec<Rate>,
-    /// Bytes that all of them sent each second, counters that are told twice added once.
-    pub sent_bytes_per_second: u64,
+    /// Bytes that all of them sent each second, counters that are told twice added once; `null` where no
+    /// function has such a counter.
+    pub sent_bytes_per_second: Option<u64>,
     /// Bytes that all of them received each second.
-    pub received_bytes_per_second: u64,
+    pub received_bytes_per_second: Option<u64>,
 }
 
 /// What was seen of a host so far.
@@ -212,7 +213,7 @@ impl Watched {
             let own = functions
                 .iter()
                 .filter(|rate| rate.same_counters_as.is_none());
-            own.filter_map(get).fold(0, u64::saturating_add)
+            own.filter_map(get).reduce(u64::saturating_add)
         };
         HostRate {
             host: self.last.host.clone(),
@@ -243,6 +244,15 @@ impl Watched {
                 ))
             })
             .collect();
+        if moved.is_empty() {
+            let finding = Finding::not_observed(
+                "traffic-unobserved",
+                "traffic",
+                "no function has counters of bytes",
+                "port_xmit_data and port_rcv_data",
+            );
+            findings.push(finding.on(&self.last.host));
+        }
         let most = moved.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         for (function, bytes) in &moved {
             if most >= BUSY && *bytes < most / 1000 {
@@ -370,7 +380,7 @@ mod tests {
         assert_eq!(rate.functions[0].received_bytes_per_second, Some(150));
         assert_eq!(
             (rate.sent_bytes_per_second, rate.received_bytes_per_second),
-            (2000, 150)
+            (Some(2000), Some(150))
         );
     }
 
@@ -386,7 +396,7 @@ mod tests {
         let mut watched = Watched::new(look(0, shared(1000)));
         let rate = watched.next(look(1000, shared(3000)));
         // c is of another socket: the same value by chance.
-        assert_eq!(rate.sent_bytes_per_second, 4000);
+        assert_eq!(rate.sent_bytes_per_second, Some(4000));
         assert_eq!(
             rate.functions[1]
                 .same_counters_as
@@ -405,7 +415,7 @@ mod tests {
                 function("c", 1, 3000, 0),
             ],
         ));
-        assert_eq!(rate.sent_bytes_per_second, 1500);
+        assert_eq!(rate.sent_bytes_per_second, Some(1500));
         assert_eq!(watched.whole().functions[1].same_counters_as, None);
     }
 
@@ -450,6 +460,28 @@ mod tests {
             vec![function("a", 0, 6 + BUSY, 7), function("b", 0, 9, 9)],
         ));
         assert!(watched.findings().is_empty());
+    }
+
+    #[test]
+    fn traffic_that_no_counter_shows_is_not_observed_and_no_silence() {
+        let bare = || {
+            vec![Function {
+                sent_bytes: None,
+                received_bytes: None,
+                ..function("a", 0, 0, 0)
+            }]
+        };
+        let mut watched = Watched::new(look(0, bare()));
+        assert_eq!(watched.next(look(1000, bare())).sent_bytes_per_second, None);
+        let codes: Vec<_> = watched
+            .findings()
+            .iter()
+            .map(|f| (f.code, f.severity))
+            .collect();
+        assert_eq!(
+            codes,
+            [("traffic-unobserved", crate::finding::Severity::NotObserved)]
+        );
     }
 
     #[test]
