@@ -254,6 +254,10 @@ pub struct InventoryArgs {
     /// Take this RDMA device as a fabric function (may be repeated) in place of every mlx5 device.
     #[arg(long = "device", value_name = "RDMA_DEVICE", conflicts_with = "hosts")]
     pub devices: Vec<RdmaName>,
+    /// Ask for this address by ARP on every fabric port, and note whose MAC answers where (may be repeated;
+    /// needs root).
+    #[arg(long = "ask-wire", value_name = "ADDR")]
+    pub wire: Vec<Ipv4Addr>,
     /// Look into this NCCL library, or the one in this folder (an absolute path; may be repeated).
     #[arg(long = "nccl-library", value_name = "PATH")]
     pub nccl_libraries: Vec<PlainPath>,
@@ -418,6 +422,10 @@ pub struct DoctorArgs {
         conflicts_with = "inventory"
     )]
     pub nccl_libraries: Vec<PlainPath>,
+    /// Ask the wire, too: ARP probes on every fabric port of every live host tell whose MAC answers on which
+    /// cable, before any subnet agrees. Needs root on the hosts.
+    #[arg(long, conflicts_with_all = ["inventory", "watch"])]
+    pub wire: bool,
     /// Watch the counters of the live hosts for so long while a load runs: bytes and losses of each function
     /// each second, and which function carries nothing. With `--json` one line a second.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["inventory", "envs", "logs", "nccl_libraries"], value_parser = clap::value_parser!(u32).range(1..=86400))]

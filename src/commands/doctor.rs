@@ -1,10 +1,13 @@
 //! `doctor`: what is wrong with a fabric, from live nodes or from captured facts.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::inventory::More;
 use super::verify::Failed;
 use super::{Exit, Trouble};
 use crate::cli::DoctorArgs;
@@ -159,7 +162,7 @@ fn facts(args: &DoctorArgs, plan: Option<&Plan>) -> Result<Facts, Trouble> {
         if hosts.is_empty() {
             hosts = hosts_of(folder)?;
         }
-        let documents = super::plan::read_all(&hosts, Some(folder), &[])?;
+        let documents = super::plan::read_all(&hosts, Some(folder))?;
         return Ok(Facts {
             hosts,
             inventories: documents
@@ -193,7 +196,17 @@ fn facts(args: &DoctorArgs, plan: Option<&Plan>) -> Result<Facts, Trouble> {
         inventories: Vec::new(),
         failed: Vec::new(),
     };
-    let asked = super::inventory::ask_all(&hosts, &args.nccl_libraries);
+    let mut more = More {
+        nccl_libraries: &args.nccl_libraries,
+        wire: &[],
+    };
+    let mut asked = super::inventory::ask_all(&hosts, &more);
+    let addresses = addresses(asked.iter().flatten().map(|asked| &asked.inventory));
+    if args.wire && !addresses.is_empty() {
+        // Whose addresses to ask for is known only now.
+        more.wire = &addresses;
+        asked = super::inventory::ask_all(&hosts, &more);
+    }
     for (host, result) in hosts.into_iter().zip(asked) {
         match result {
             Ok(asked) => {
@@ -210,6 +223,26 @@ fn facts(args: &DoctorArgs, plan: Option<&Plan>) -> Result<Facts, Trouble> {
         }
     }
     Ok(facts)
+}
+
+/// Most addresses that are asked for on the wire.
+const MOST_ADDRESSES: usize = 64;
+
+/// Every address of the hosts: those of their ports, and those that their routes send from, management's
+/// among them. A host answers for any of its own on every port.
+fn addresses<'a>(inventories: impl Iterator<Item = &'a Inventory>) -> Vec<Ipv4Addr> {
+    let mut all = BTreeSet::new();
+    for inventory in inventories {
+        let ports = inventory.ports.iter();
+        let own = ports.flat_map(|port| port.ipv4.known().into_iter().flatten());
+        all.extend(own.map(|address| address.address));
+        let routes = inventory.node.routes.known().into_iter().flatten();
+        all.extend(routes.filter_map(|route| match route.src {
+            Some(std::net::IpAddr::V4(address)) => Some(address),
+            _ => None,
+        }));
+    }
+    all.into_iter().take(MOST_ADDRESSES).collect()
 }
 
 /// A plan that is only looked at.

@@ -49,7 +49,7 @@ fn print(args: &NetplanArgs) -> Result<Exit, Trouble> {
     let planes = match &args.inventory {
         Some(folder) => {
             let hosts = hosts_of(folder)?;
-            let documents = super::plan::read_all(&hosts, Some(folder), &[])?;
+            let documents = super::plan::read_all(&hosts, Some(folder))?;
             let inventories: Vec<Inventory> = documents.into_iter().map(|(_, own)| own).collect();
             netplan::of_facts(&hosts, &inventories)
         }

@@ -10,7 +10,7 @@ use crate::facts::Inventory;
 use crate::files::{self, Links};
 use crate::finding::{Finding, Severity};
 use crate::folder::{self, Source};
-use crate::names::{HostName, PlainPath};
+use crate::names::HostName;
 use crate::output;
 use crate::plan::topology::{Extras, Topology};
 use crate::plan::{Options, Plan, Planned, ring};
@@ -66,7 +66,7 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
             )
         }
         None => {
-            documents = read_all(&args.hosts, args.inventory.as_deref(), &[])?;
+            documents = read_all(&args.hosts, args.inventory.as_deref())?;
             let inventories: Vec<Inventory> = documents.iter().map(|(_, i)| i.clone()).collect();
             let source = args
                 .hosts
@@ -88,7 +88,6 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
 pub(super) fn read_all(
     hosts: &[HostName],
     folder: Option<&Path>,
-    nccl_libraries: &[PlainPath],
 ) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
     let results: Vec<Result<(Vec<u8>, Inventory), String>> = match folder {
         Some(folder) => hosts
@@ -102,7 +101,7 @@ pub(super) fn read_all(
                 Ok((bytes, inventory))
             })
             .collect(),
-        None => super::inventory::ask_all(hosts, nccl_libraries)
+        None => super::inventory::ask_all(hosts, &Default::default())
             .into_iter()
             .map(|result| result.map(|asked| (asked.bytes, asked.inventory)))
             .collect(),

@@ -291,6 +291,26 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
             }
         }
     }
+    // Asked just now: believed before what was learnt some time.
+    let mut answered = BTreeSet::new();
+    for port in fabric.of_socket(socket) {
+        let answers = fabric
+            .facts(port)
+            .details
+            .wire
+            .known()
+            .into_iter()
+            .flatten();
+        answered.extend(answers.filter_map(|answer| fabric.with_mac(answer.mac)));
+    }
+    let answered: BTreeSet<Socket> = answered
+        .into_iter()
+        .map(|port| fabric.socket(port))
+        .filter(|far| *far != socket)
+        .collect();
+    if let (Some(far), 1) = (answered.first(), answered.len()) {
+        return Some(*far);
+    }
     let (_, ends) = best?;
     ends.first().copied().filter(|_| ends.len() == 1)
 }

@@ -158,6 +158,9 @@ record! {
         pub filters: Fact<Vec<Filter>>,
         /// Neighbours (ARP and IPv6), without the multicast and broadcast entries.
         pub neighbours: Fact<Vec<Neighbour>>,
+        /// Who answered ARP probes on the port, for whichever addresses were asked for.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub wire: Fact<Vec<WireAnswer>>,
         /// Queue pairs of the RDMA port.
         pub queue_pairs: Fact<Vec<QueuePair>>,
         /// `/sys/class/infiniband/<device>/ports/<port>/counters`
@@ -241,6 +244,14 @@ record! {
         pub mac: Option<Mac>,
         /// `reachable`, `stale`, `permanent`, `failed` ...
         pub state: Text,
+    }
+
+    /// An answer to an ARP probe.
+    pub struct WireAnswer {
+        /// The address that was asked for.
+        pub address: IpAddr,
+        /// The MAC of the port that answered.
+        pub mac: Mac,
     }
 
     /// A queueing discipline.

@@ -14,6 +14,7 @@
 //! | `ethtool.rs` | the ethtool family: features |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
 //! | `rdma.rs` | RDMA netlink (nldev): devices, ports, queue pairs |
+//! | `packet.rs` | ARP probes on the wire, and who answers |
 //! | `sysfs.rs` | small bounded reads below `/sys` and `/proc` |
 //! | `process.rs` | processes: command, start, control group |
 //! | `dbus.rs` | D-Bus messages as bytes, and a connection |
@@ -31,6 +32,7 @@ pub mod filter;
 pub mod generic;
 pub mod monitor;
 pub mod netlink;
+pub mod packet;
 pub mod process;
 pub mod rdma;
 pub mod refusal;
