@@ -17,6 +17,54 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
     prefixes(fabric, seen);
     off_cable(fabric, seen);
     neighbours(fabric, seen);
+    answers(fabric, seen);
+}
+
+/// What the wire answered: an address that two hosts answer for, and machines that are none of these.
+fn answers(fabric: &Fabric, seen: &mut Vec<Seen>) {
+    for port in 0..fabric.ports.len() {
+        let answers = fabric
+            .facts(port)
+            .details
+            .wire
+            .known()
+            .into_iter()
+            .flatten();
+        let mut by: BTreeMap<IpAddr, BTreeSet<Option<usize>>> = BTreeMap::new();
+        let mut strangers = BTreeSet::new();
+        for answer in answers {
+            let of = fabric
+                .with_mac(answer.mac)
+                .map(|far| fabric.ports[far].node);
+            by.entry(answer.address).or_default().insert(of);
+            if of.is_none() && fabric.ports.iter().all(|port| port.facts.mac != answer.mac) {
+                strangers.insert(answer.mac.to_string());
+            }
+        }
+        // Both functions of a socket hear a question, and both may answer: of one host, that is one answer.
+        for (address, hosts) in by.iter().filter(|(_, hosts)| hosts.len() > 1) {
+            let names = hosts
+                .iter()
+                .map(|host| host.map_or("another machine", |node| fabric.hosts[node].as_str()));
+            let finding = Finding::problem(
+                "address-answered-twice",
+                format!("{address} is answered for by {}", list(names)),
+                "one host",
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        if !strangers.is_empty() {
+            let found = format!(
+                "a machine that is none of these hosts answers on this cable (MAC {})",
+                list(strangers)
+            );
+            seen.push(Seen::port(
+                fabric,
+                port,
+                Finding::problem("cabling-stranger", found, "a port of the ring"),
+            ));
+        }
+    }
 }
 
 fn is_bare(fabric: &Fabric, port: usize) -> bool {
@@ -69,10 +117,18 @@ fn planes(fabric: &Fabric, seen: &mut Vec<Seen>) {
             ),
             "one address per cable and domain, MTU 9000",
         )
-        .advise(format!(
-            "{} prints a file for each node's network manager to review and install; then look again",
-            hosts.iter().map(|host| format!("hairpin-mesh netplan {host}")).collect::<Vec<_>>().join(", ")
-        ));
+        .advise(if domain == 0 {
+            "give each cable a subnet of its own and both ends an address in it (netplan, or nmcli connection modify NAME ipv4.method manual ipv4.addresses ADDRESS/24 802-3-ethernet.mtu 9000); hairpin-mesh doctor --wire shows the cables".to_owned()
+        } else {
+            format!(
+                "{} prints a file for each node's network manager to review and install; then look again",
+                hosts
+                    .iter()
+                    .map(|host| format!("hairpin-mesh netplan {host}"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )
+        });
         let mut plane = Seen::ports(fabric, ports.clone(), finding);
         if let [only] = hosts.as_slice() {
             plane.finding.host = Some((*only).to_owned());

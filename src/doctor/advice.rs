@@ -40,6 +40,8 @@ fn of(finding: &Finding) -> Option<String> {
         "cross-domain-cable" => "a cable joins equal domains: exchange the addresses of both functions of that socket at one end".into(),
         "self-cable" => "a cable from a node to itself, or two addresses of one cable on one node: plug one end into the neighbour, or correct one address".into(),
         "mac-repeated" => "find out which of the two was set by hand: ip link show DEVICE tells permaddr".into(),
+        "address-answered-twice" => "find the second owner by its MAC (ip neigh, ethtool -P DEVICE), and change its address".into(),
+        "cabling-stranger" => "follow that cable: it leads to another machine or to a switch".into(),
         "arp-flux" => "with a subnet for each port this goes; until then sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2".into(),
         "neighbour-mac" => format!("ip neigh flush dev {dev}, ping, look again; when it stays, the cable or an address is another"),
         "neighbour-silent" => format!("is the peer up, with that address on that cable? ip neigh show dev {dev}; arping -I {dev} ADDRESS"),

@@ -326,6 +326,12 @@ const CAUSES: &[Row] = &[
         &["ring-", "neighbour-twice", "domains-differ", "mesh-not"],
     ),
     ("address-repeated", Ring, &["route-other", "rule-other"]),
+    ("address-repeated", Cable, &["address-answered-twice"]),
+    (
+        "cabling-stranger",
+        Port,
+        &["neighbour-mac", "address-answered-twice"],
+    ),
     ("memory-cma", Host, &["parity-kernel"]),
     ("pcie-degraded", Host, &["parity-bios"]),
     ("nccl-library-other", Host, &["nccl-library-differs"]),

@@ -623,6 +623,11 @@ def doctor():
     check(once.stdout == told_of("--inventory", str(facts), *NODES).stdout and not causes(once), "captured facts are judged in another way")
     ok("a healthy ring: nothing, live and from its captured facts")
 
+    asked = told_of("--wire", *NODES)
+    cables = json.loads(asked.stdout)["cabling"]["cables"]
+    check(not causes(asked) and len(cables) == len(NODES) and all(c["shown_by"] == "wire" for c in cables), f"the wire shows {cables}")
+    ok("the wire, asked on every port: every cable")
+
     path = ring.diagonals[0]
     source, target, (there, _) = ring.ends(path)
     node = path["from"]
