@@ -165,7 +165,7 @@ proptest! {
         let names: Vec<HostName> = HOSTS.iter().take(hosts).map(|host| host.parse().unwrap()).collect();
         let envs: Vec<Environment> = Environment::read("env", format!("B12X_ROCE_HCA=rocep1s0f0 {env}").as_bytes()).into_iter().collect();
         let logs = [Log::read("log", env.as_bytes())];
-        let case = Case { hosts: &names, inventories: &inventories, plan: None, envs: &envs, logs: &logs };
+        let case = Case { hosts: &names, ordered: true, inventories: &inventories, plan: None, envs: &envs, logs: &logs };
         let diagnosis = examine(&case);
         prop_assert_eq!(&examine(&case), &diagnosis);
         diagnosis.findings.iter().chain(&diagnosis.notes).for_each(|finding| check(finding, 0));

@@ -117,6 +117,7 @@ fn diagnose(args: &DoctorArgs) -> Result<Exit, Trouble> {
     let facts = facts(args, plan.as_ref())?;
     let case = Case {
         hosts: &facts.hosts,
+        ordered: !args.hosts.is_empty() || plan.is_some() || args.inventory.is_none(),
         inventories: &facts.inventories,
         plan: plan.as_ref(),
         envs: &envs,

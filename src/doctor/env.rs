@@ -345,7 +345,13 @@ impl Look<'_, '_> {
 }
 
 /// Everything of the environment that the fabric does not bear out.
-pub(super) fn look(env: &Environment, fabric: &Fabric, plan: Option<&Plan>, seen: &mut Vec<Seen>) {
+pub(super) fn look(
+    env: &Environment,
+    fabric: &Fabric,
+    plan: Option<&Plan>,
+    ordered: bool,
+    seen: &mut Vec<Seen>,
+) {
     let mut look = Look { env, fabric, seen };
     words_that_assign_nothing(&mut look);
     repeated(&mut look);
@@ -355,7 +361,7 @@ pub(super) fn look(env: &Environment, fabric: &Fabric, plan: Option<&Plan>, seen
     gid_index(&mut look, "B12X_ROCE_GID_INDEX");
     gid_index(&mut look, "NCCL_IB_GID_INDEX");
     caps(&mut look);
-    maps(&mut look, plan);
+    maps(&mut look, plan, ordered);
     engine(&mut look);
     nccl(&mut look);
 }
@@ -676,7 +682,7 @@ fn plan_of(fabric: &Fabric, order: &[usize], paths: OppositePaths) -> Option<Pla
     assemble(&derived.ring?, &hosts, &choices).ok()
 }
 
-fn maps(look: &mut Look, plan: Option<&Plan>) {
+fn maps(look: &mut Look, plan: Option<&Plan>, ordered: bool) {
     const VARIABLE: &str = "B12X_ROCE_PEER_HCA_MAPS";
     let paths = match look.env.get("B12X_ROCE_OPPOSITE_PATHS") {
         Some("4") => OppositePaths::Four,
@@ -738,6 +744,8 @@ fn maps(look: &mut Look, plan: Option<&Plan>) {
         .into_iter()
         .find_map(|order| plan_of(fabric, &order, paths).filter(|plan| plan.peer_maps == value));
     let found = match other {
+        // Nobody said which order it is.
+        Some(_) if !ordered => return,
         Some(other) => format!("they are the maps of TP rank order {}", list(&other.hosts)),
         None => format!("they are the maps of another ring: {}", quoted(&value)),
     };

@@ -12,7 +12,7 @@ use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use crate::mesh::verify::{collisions, left_over, object};
 use crate::mesh::wanted::Wanted;
-use crate::names::{Mac, Text};
+use crate::names::{HostName, Mac, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
     FIRST_PREFERENCE, MARKED_ETHERTYPE, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
@@ -278,7 +278,7 @@ fn observed(present: &Present) -> bool {
 
 /// The plan of the ring that the facts make, in the shape that the mesh seems to have.
 fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
-    let ring = fabric.ring.as_ref()?;
+    fabric.ring.as_ref()?;
     let filters = || {
         let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
         ports.flat_map(|port| port.details.filters.known().into_iter().flatten())
@@ -325,37 +325,57 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
         },
         identities: Default::default(),
     };
-    // The head of the plan decides the ring ranks, and so the numbers of the rules.
-    let order = case.plan.map(|plan| &plan.hosts[..]).filter(|hosts| {
+    // The head decides the ring ranks, and so the numbers of the rules. Without a plan it is the one whose
+    // numbers fit best what is there, the first host before others.
+    let order = case.plan.map(|plan| plan.hosts.clone()).filter(|hosts| {
         hosts.len() == fabric.hosts.len() && hosts.iter().all(|host| fabric.hosts.contains(host))
     });
-    match order {
-        Some(hosts) if hosts.first() != fabric.hosts.first() => {
-            let inventories: Vec<Inventory> = hosts
-                .iter()
-                .filter_map(|host| {
-                    fabric
-                        .node(host.as_str())
-                        .map(|node| fabric.inventories[node].clone())
-                })
-                .collect();
-            let ring = crate::plan::derive(hosts, &inventories, None).ring?;
-            assemble(&ring, hosts, &choices).ok()
-        }
-        Some(hosts) => assemble(ring, hosts, &choices).ok(),
-        None => assemble(ring, fabric.hosts, &choices)
-            .or_else(|_| {
-                assemble(
-                    ring,
-                    fabric.hosts,
-                    &Choices {
-                        opposite_paths: OppositePaths::Two,
-                        ..choices.clone()
-                    },
-                )
+    let orders: Vec<Vec<HostName>> = match order {
+        Some(order) => vec![order],
+        None => (0..fabric.hosts.len())
+            .map(|head| {
+                let mut order = fabric.hosts.to_vec();
+                let head = order.remove(head);
+                order.insert(0, head);
+                order
             })
-            .ok(),
-    }
+            .collect(),
+    };
+    let two = Choices {
+        opposite_paths: OppositePaths::Two,
+        ..choices.clone()
+    };
+    let plan_for = |order: &Vec<HostName>| {
+        let inventories: Option<Vec<Inventory>> = order
+            .iter()
+            .map(|host| Some(fabric.inventories[fabric.node(host.as_str())?].clone()))
+            .collect();
+        let ring = crate::plan::derive(order, &inventories?, None).ring?;
+        assemble(&ring, order, &choices)
+            .or_else(|_| assemble(&ring, order, &two))
+            .ok()
+    };
+    let plans = orders.iter().filter_map(plan_for);
+    plans.min_by_key(|plan| missing(plan, fabric))
+}
+
+/// How many rules of a plan are not there as it has them.
+fn missing(plan: &Plan, fabric: &Fabric) -> usize {
+    let of = |(node, host): (usize, &HostName)| {
+        let share = plan.for_host(host.as_str())?;
+        let wanted = Wanted::of(&share);
+        let inventory = &fabric.inventories[node];
+        let there = |(dev, rule): &&(crate::names::NetdevName, Filter)| {
+            let port = inventory.ports.iter().find(|port| port.netdev == *dev);
+            let filters = port.and_then(|port| port.details.filters.known());
+            filters.is_some_and(|all| {
+                all.iter()
+                    .any(|found| crate::mesh::compare::same_rule(found, rule))
+            })
+        };
+        Some(wanted.rules.iter().filter(|rule| !there(rule)).count())
+    };
+    fabric.hosts.iter().enumerate().filter_map(of).sum()
 }
 
 /// The plan that was given, against the ports as they are: it is of another time when they differ.
@@ -705,7 +725,6 @@ mod tests {
     use super::*;
     use crate::doctor::{Case, examine};
     use crate::facts::{Marker, Qdisc};
-    use crate::names::HostName;
 
     /// The rings of the case folders, as inventories.
     fn rings() -> Vec<(Vec<HostName>, Vec<Inventory>)> {
@@ -800,6 +819,26 @@ mod tests {
         assemble(&derived.ring.unwrap(), hosts, &choices).ok()
     }
 
+    #[test]
+    fn the_order_in_which_hosts_are_given_does_not_matter_to_a_mesh_that_is_up() {
+        for (hosts, inventories) in rings() {
+            let plan = plan_with(
+                &hosts,
+                &inventories,
+                OppositePaths::Two,
+                RouteStrategy::AdjacentGateway,
+            )
+            .unwrap();
+            let up = with_mesh(&plan, &inventories);
+            for turn in 1..hosts.len() {
+                let (mut others, mut theirs) = (hosts.clone(), up.clone());
+                others.rotate_left(turn);
+                theirs.rotate_left(turn);
+                assert_eq!(findings(&others, &theirs, None), [], "{others:?}");
+            }
+        }
+    }
+
     fn findings(
         hosts: &[HostName],
         inventories: &[Inventory],
@@ -811,6 +850,7 @@ mod tests {
             plan,
             envs: &[],
             logs: &[],
+            ordered: true,
         };
         examine(&case).findings
     }

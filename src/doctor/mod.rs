@@ -65,6 +65,8 @@ use fabric::Fabric;
 pub struct Case<'a> {
     /// The hosts, the head first where it is known.
     pub hosts: &'a [HostName],
+    /// Whether that order is the TP rank order, or just some order.
+    pub ordered: bool,
     /// Their facts, in the same order.
     pub inventories: &'a [Inventory],
     /// The plan that the fabric was set up by, where it is given.
@@ -138,7 +140,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     traffic::look(&fabric, &mut seen, &mut notes);
     let parity = parity::look(&fabric, &mut seen);
     for env in case.envs {
-        env::look(env, &fabric, mesh.as_ref(), &mut seen);
+        env::look(env, &fabric, mesh.as_ref(), case.ordered, &mut seen);
     }
     for log in case.logs {
         nccl::look(log, &fabric, &mut seen, &mut notes);
