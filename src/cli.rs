@@ -9,6 +9,7 @@ use crate::names::{EtherType, HostName, PlainPath, RdmaName};
 use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
 use crate::plan::{OppositePaths, is_queue_size};
 use crate::probe::protocol::{LONGEST_RUN_MS, MOST_MESSAGES};
+use crate::probe::run::DIRECT_FLOW_LABEL;
 use crate::verbs::LARGEST_MESSAGE;
 
 /// RDMA fabric verifier and hairpin mesh installer for switchless rings of DGX Sparks.
@@ -157,6 +158,7 @@ pub struct MarkerArgs {
 
 /// `probe`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ProbeArgs {
     /// The plan.
     #[arg(long, value_name = "FILE", default_value = crate::node::identity::INSTALLED_PLAN)]
@@ -186,6 +188,85 @@ pub struct ProbeArgs {
     /// How long a run may take, 1 to 120.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST_RUN_MS / 1000)))]
     pub limit: u32,
+    /// Send messages of rising size (--size says which) over each diagonal that is asked for until something is
+    /// lost, and say which size cap this ring has.
+    #[arg(long)]
+    pub sweep: bool,
+    /// Sweep although somebody's queue pairs are open: their traffic notices.
+    #[arg(long, requires = "sweep")]
+    pub beside_others: bool,
+    /// Draw the ring with the latencies on its paths.
+    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    pub svg: Option<PathBuf>,
+    /// With `--json`, every sample, too.
+    #[arg(long, requires = "json")]
+    pub raw: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// By hand, between two shells.
+    #[command(subcommand)]
+    pub end: Option<ProbeEnd>,
+}
+
+/// An end of a probe that is started by hand.
+#[derive(Debug, Subcommand)]
+pub enum ProbeEnd {
+    /// Wait for a client, serve it, and end. Prints where, and a one-time token that the client reads from its
+    /// standard input.
+    Server(ProbeServerArgs),
+    /// Measure to a server. Whether NICs alone carried it is not looked at: exit code 0 says that every message
+    /// arrived as it was sent.
+    Client(ProbeClientArgs),
+}
+
+/// `probe server`
+#[derive(Debug, Args)]
+pub struct ProbeServerArgs {
+    /// An address of this machine on the management network, and a port (0: any).
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: std::net::SocketAddr,
+    /// The RDMA device that is measured.
+    #[arg(long, value_name = "RDMA_DEVICE")]
+    pub device: RdmaName,
+    /// The address of its port, where it has several.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<Ipv4Addr>,
+    /// How long to wait for the client.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub wait: u32,
+    /// One JSON object a line on stdout.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `probe client`
+#[derive(Debug, Args)]
+pub struct ProbeClientArgs {
+    /// Where the server waits.
+    #[arg(value_name = "ADDRESS:PORT")]
+    pub server: std::net::SocketAddr,
+    /// The RDMA device that is measured.
+    #[arg(long, value_name = "RDMA_DEVICE")]
+    pub device: RdmaName,
+    /// The address of its port, where it has several.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<Ipv4Addr>,
+    /// Bytes of a message, 1 to 8388608 (may be repeated).
+    #[arg(long = "size", value_name = "BYTES", default_values_t = [2, 4096], value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST_MESSAGE)))]
+    pub sizes: Vec<u32>,
+    /// Messages each way that count, 4 to 100000.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(4..=MOST_MESSAGES))]
+    pub iterations: u64,
+    /// Messages each way before them that do not.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=MOST_MESSAGES))]
+    pub warm_up: u64,
+    /// How long a run may take, 1 to 120.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=i64::from(LONGEST_RUN_MS / 1000)))]
+    pub limit: u32,
+    /// Flow label of both queue pairs, 1 to 1048575: 16383 between opposite nodes (UDP source port 65535).
+    #[arg(long, value_name = "LABEL", default_value_t = DIRECT_FLOW_LABEL, value_parser = clap::value_parser!(u32).range(1..=0xf_ffff))]
+    pub flow_label: u32,
     /// With `--json`, every sample, too.
     #[arg(long, requires = "json")]
     pub raw: bool,

@@ -9,6 +9,8 @@
 pub mod script;
 mod topology_svg;
 
+pub(crate) use topology_svg::escaped;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -975,7 +975,7 @@ fn shortened(text: &str, most: usize) -> Cow<'_, str> {
 
 /// `text` as XML character data or attribute value. Characters that XML 1.0 cannot hold at all
 /// become U+FFFD.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,4 +1,4 @@
-//! The one door to the kernel and to systemd: netlink, sysfs, procfs, D-Bus. No child processes,
+//! The one door to the kernel and to systemd: netlink, sysfs, procfs, one ioctl, D-Bus. No child processes,
 //! ever.
 //!
 //! | file | what it is |
@@ -12,6 +12,7 @@
 //! | `monitor.rs` | waits until something changed: links, addresses, routes, rules, RDMA devices |
 //! | `generic.rs` | generic netlink: family numbers and messages |
 //! | `ethtool.rs` | the ethtool family: features |
+//! | `statistics.rs` | the statistics that a driver keeps of its network device (`ethtool -S`) |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
 //! | `rdma.rs` | RDMA netlink (nldev): devices, ports, queue pairs |
 //! | `packet.rs` | ARP probes on the wire, and who answers |
@@ -37,6 +38,7 @@ pub mod process;
 pub mod rdma;
 pub mod refusal;
 pub mod route;
+pub mod statistics;
 pub mod sysfs;
 pub mod systemd;
 

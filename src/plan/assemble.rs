@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::finding::Finding;
 use crate::names::HostName;
+use crate::plan::SIZE_CAPS;
 use crate::plan::mesh::{self, DOMAINS};
 use crate::plan::ring::{Direction, Ring, RingPort};
 use crate::plan::{
@@ -364,8 +365,9 @@ fn env(hcas: &str, maps: &str, cap: u32, choices: &Choices) -> Env {
     let mut set = |name: &str, value: String| env.0.push((name.to_owned(), value));
     set("DSV41_ROCE_RING", "1".into());
     set("SGLANG_ROCE_ALLREDUCE", "1".into());
-    set("SGLANG_ROCE_MAX_SIZE", cap.to_string());
-    set("DSV41_ROCE_GATHER", cap.to_string());
+    for name in SIZE_CAPS {
+        set(name, cap.to_string());
+    }
     set("B12X_ROCE_HCA", hcas.into());
     set("B12X_ROCE_PEER_HCA_MAPS", maps.into());
     set("B12X_ROCE_TWO_WAVE_THRESHOLD_BYTES", "0".into());

@@ -192,6 +192,22 @@ pub struct MarkerRow {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Env(pub Vec<(String, String)>);
 
+/// Which of its variables are the size cap.
+const SIZE_CAPS: [&str; 2] = ["SGLANG_ROCE_MAX_SIZE", "DSV41_ROCE_GATHER"];
+
+impl Env {
+    /// The same with another size cap, bytes.
+    pub fn with_size_cap(&self, cap: u32) -> Env {
+        let mut env = self.clone();
+        for (name, value) in &mut env.0 {
+            if SIZE_CAPS.contains(&name.as_str()) {
+                *value = cap.to_string();
+            }
+        }
+        env
+    }
+}
+
 impl Serialize for Env {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;

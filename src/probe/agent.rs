@@ -1,14 +1,22 @@
-//! The end of a probe on a node: answers on standard output what is asked on standard input. It ends with its
-//! input, so that nothing is left behind by who asks, however that ends.
+//! The end of a probe on a node: answers what is asked, on standard input and output or on a connection. It ends
+//! with its input, so that nothing is left behind by who asks, however that ends.
 
 use std::io::{self, BufRead, Read, Write};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use super::counters::count;
-use super::protocol::{Answer, Ask, LONGEST_QUESTION, PROTOCOL, line};
-use crate::names::RdmaName;
+use super::protocol::{Answer, Ask, Environment, LONGEST_QUESTION, PROTOCOL, line};
+use crate::facts::ROCE_V2;
+use crate::kernel::sysfs;
+use crate::names::{Gid, RdmaName};
 use crate::node::read::Sources;
 
+/// The one device that an end may be asked to use, with the address of its port.
+pub type Offer = (RdmaName, Ipv4Addr);
+
 /// Serves until the input ends. `called` says whether something came in, which ends a run that is under way.
+/// With an offer nothing else is opened.
 ///
 /// # Errors
 /// Input or output failed, or a question was no question: what is out of step is not gone on with.
@@ -16,16 +24,31 @@ pub fn serve(
     input: &mut impl BufRead,
     output: &mut impl Write,
     called: &dyn Fn() -> bool,
+    offer: Option<&Offer>,
 ) -> io::Result<()> {
     while let Some(ask) = next(input)? {
         let answer = match ask {
+            Ask::Open {
+                device, address, ..
+            } if offer.is_some_and(|offer| *offer != (device.clone(), address)) => error(format!(
+                "{device} with {address} is not what is offered here"
+            )),
             Ask::Hello { protocol } if protocol == PROTOCOL => Answer::Hello {
                 protocol: PROTOCOL.into(),
             },
             Ask::Hello { protocol } => error(format!(
                 "{PROTOCOL} is spoken here, {protocol:?} was asked for: deploy one version everywhere"
             )),
-            Ask::Count { rules, devices } => Answer::Count(count(&rules, &devices)),
+            Ask::Count {
+                rules,
+                devices,
+                ports,
+            } => Answer::Count(count(&rules, &devices, &ports)),
+            Ask::Environment { device } => Answer::Environment(environment(&device)),
+            Ask::Offered => match offer.cloned() {
+                Some((device, address)) => Answer::Offered { device, address },
+                None => error("no device was named when this end was started"),
+            },
             Ask::Others { devices } => Answer::Others {
                 rows: others(&devices),
             },
@@ -52,6 +75,24 @@ pub fn serve(
         say(output, &answer)?;
     }
     Ok(())
+}
+
+/// What figures of a device here depend on.
+fn environment(device: &RdmaName) -> Environment {
+    let text = |path: PathBuf| sysfs::text(path).ok().map(|text| text.as_str().to_owned());
+    let of_device = |parts: &[&str]| text(sysfs::below("/sys/class/infiniband", parts));
+    let cpu = rustix::thread::sched_getcpu();
+    Environment {
+        program: Some(concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).into()),
+        kernel: text("/proc/sys/kernel/osrelease".into()),
+        architecture: Some(std::env::consts::ARCH.into()),
+        governor: text(sysfs::below(
+            "/sys/devices/system/cpu",
+            &[&format!("cpu{cpu}"), "cpufreq", "scaling_governor"],
+        )),
+        firmware: of_device(&[device.as_str(), "fw_ver"]),
+        link: of_device(&[device.as_str(), "ports", "1", "rate"]),
+    }
 }
 
 /// Whose queue pairs are open on these devices, in words, one for each process; `None` when that cannot be seen.
@@ -109,9 +150,7 @@ mod opened {
 
     use super::super::exchange::Side;
     use super::super::protocol::{Answer, Ask, End};
-    use super::{error, next, say};
-    use crate::facts::ROCE_V2;
-    use crate::kernel::sysfs;
+    use super::{error, next, roce_v2_gids, say};
     use crate::names::{Gid, RdmaName};
     use crate::verbs::{Path, Verbs};
 
@@ -235,7 +274,10 @@ mod opened {
                         .run(messages, limit)
                         .and_then(|times| side.check(armed, messages).map(|()| times));
                     match times {
-                        Ok(times) => Answer::Run { times },
+                        Ok(times) => Answer::Run {
+                            times,
+                            cpu: rustix::thread::sched_getcpu() as u32,
+                        },
                         Err(lost) => error(lost.to_string()),
                     }
                 }
@@ -251,23 +293,50 @@ mod opened {
     /// between machines.
     fn gid(device: &RdmaName, address: Ipv4Addr) -> Result<(u8, Gid), String> {
         let wanted = Gid::ipv4_mapped(address);
-        let file = |parts: &[&str]| {
-            let parts = [&[device.as_str(), "ports", "1"], parts].concat();
-            sysfs::below("/sys/class/infiniband", &parts)
-        };
-        let slots: Vec<u8> = sysfs::names(file(&["gids"])).map_err(|error| error.to_string())?;
-        for slot in slots {
-            let number = slot.to_string();
-            let gid: Result<Gid, _> = sysfs::value(file(&["gids", &number]));
-            if gid.ok() != Some(wanted) {
-                continue;
-            }
-            let kind = sysfs::text(file(&["gid_attrs", "types", &number]));
-            if kind.is_ok_and(|kind| kind.as_str() == ROCE_V2) {
-                return Ok((slot, wanted));
-            }
+        let all = roce_v2_gids(device)?;
+        all.into_iter()
+            .find(|(_, gid)| *gid == wanted)
+            .ok_or_else(|| format!("{device} has no RoCE v2 GID {wanted}"))
+    }
+}
+
+/// The RoCE v2 GIDs of a device, with their indices.
+fn roce_v2_gids(device: &RdmaName) -> Result<Vec<(u8, Gid)>, String> {
+    let file = |parts: &[&str]| {
+        let parts = [&[device.as_str(), "ports", "1"], parts].concat();
+        sysfs::below("/sys/class/infiniband", &parts)
+    };
+    let slots: Vec<u8> = sysfs::names(file(&["gids"])).map_err(|error| error.to_string())?;
+    let gid = |slot: u8| {
+        let number = slot.to_string();
+        let gid: Gid = sysfs::value(file(&["gids", &number])).ok()?;
+        let kind = sysfs::text(file(&["gid_attrs", "types", &number])).ok()?;
+        (kind.as_str() == ROCE_V2).then_some((slot, gid))
+    };
+    Ok(slots.into_iter().filter_map(gid).collect())
+}
+
+/// The one address of a device's port that a RoCE v2 GID maps.
+///
+/// # Errors
+/// It has none or several.
+pub fn own_address(device: &RdmaName) -> Result<Ipv4Addr, String> {
+    let mut all: Vec<Ipv4Addr> = roce_v2_gids(device)?
+        .iter()
+        .filter_map(|(_, gid)| gid.ipv4())
+        .collect();
+    all.sort();
+    all.dedup();
+    match all.as_slice() {
+        [one] => Ok(*one),
+        [] => Err(format!("{device} has no RoCE v2 GID of an IPv4 address")),
+        several => {
+            let names: Vec<String> = several.iter().map(Ipv4Addr::to_string).collect();
+            Err(format!(
+                "{device} has the addresses {}: --address says which",
+                names.join(", ")
+            ))
         }
-        Err(format!("{device} has no RoCE v2 GID {wanted}"))
     }
 }
 
@@ -278,7 +347,7 @@ mod tests {
     /// What is answered to these lines, and how it ended.
     fn answered(lines: &str) -> (Vec<Answer>, io::Result<()>) {
         let mut output = Vec::new();
-        let ended = serve(&mut lines.as_bytes(), &mut output, &|| false);
+        let ended = serve(&mut lines.as_bytes(), &mut output, &|| false, None);
         let answers = output
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())

@@ -4,6 +4,7 @@ use super::protocol::Counts;
 use crate::collect::node::snmp;
 use crate::facts::Side;
 use crate::kernel::route::Rtnetlink;
+use crate::kernel::statistics::statistics;
 use crate::kernel::sysfs;
 use crate::names::{NetdevName, RdmaName};
 
@@ -20,14 +21,23 @@ const ERRORS: &[&str] = &[
     "retry_exceeded_err",
 ];
 
-/// Reads them, for these rules at ingress (port and preference) and these devices.
-pub(super) fn count(rules: &[(NetdevName, u16)], devices: &[RdmaName]) -> Counts {
+/// Of the driver's statistics of a port (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c): packets for which a
+/// receive queue had no room, hairpin queues among them, and those for which the port had none.
+const DROPS: &[&str] = &["rx_out_of_buffer", "rx_discards_phy"];
+
+/// Reads them, for these rules at ingress (port and preference), these devices and these ports.
+pub(super) fn count(
+    rules: &[(NetdevName, u16)],
+    devices: &[RdmaName],
+    ports: &[NetdevName],
+) -> Counts {
     Counts {
         forwarded: sysfs::table("/proc/net/snmp")
             .ok()
             .and_then(|table| snmp(&table, "Ip", "ForwDatagrams")),
         rules: in_hardware(rules),
         errors: devices.iter().flat_map(errors).collect(),
+        drops: ports.iter().flat_map(drops).collect(),
     }
 }
 
@@ -67,5 +77,12 @@ fn errors(device: &RdmaName) -> Vec<(RdmaName, String, u64)> {
             let value = sysfs::value(sysfs::below("/sys/class/infiniband", &parts)).ok()?;
             Some((device.clone(), (*name).to_owned(), value))
         })
+        .collect()
+}
+
+fn drops(port: &NetdevName) -> Vec<(NetdevName, String, u64)> {
+    let all = statistics(port).unwrap_or_default().into_iter();
+    all.filter(|(name, _)| DROPS.contains(&name.as_str()))
+        .map(|(name, value)| (port.clone(), name, value))
         .collect()
 }

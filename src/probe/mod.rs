@@ -12,16 +12,24 @@
 //! | `protocol.rs` | what is asked of an agent and what it answers, a JSON object a line | none |
 //! | `exchange.rs` | the measured loop, between two queue pairs | device |
 //! | `counters.rs` | the counters of a node | kernel, read only |
-//! | `agent.rs` | the end on a node: answers on standard output what is asked on standard input | device, kernel |
-//! | `session.rs` | an agent over ssh | child process |
+//! | `agent.rs` | the end on a node: answers what is asked | device, kernel |
+//! | `session.rs` | an agent over ssh, as a process here, or over TCP | child process, socket |
+//! | `agents.rs` | two agents brought together, and messages between them | sessions |
+//! | `by_hand.rs` | two ends that are started by hand | socket, sessions |
+//! | `sweep.rs` | messages of rising size, until something is lost | sessions |
+//! | `picture.rs` | the ring drawn with its latencies | none |
 //! | `run.rs` | the paths of a plan, one after the other | sessions |
 
 pub mod agent;
+pub mod agents;
+pub mod by_hand;
 mod counters;
 #[cfg(feature = "rdma")]
 mod exchange;
+pub mod picture;
 pub mod protocol;
 pub mod run;
 mod session;
 pub mod statistics;
+pub mod sweep;
 pub mod verdict;

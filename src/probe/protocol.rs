@@ -4,15 +4,16 @@
 //! Neither end trusts the other: every line is bounded and every value checked.
 
 use std::net::Ipv4Addr;
+use std::str::FromStr;
 
 use serde::Serialize;
 
 use crate::json::{At, DocumentError, Value, parse};
-use crate::names::{Gid, NetdevName, RdmaName};
+use crate::names::{Gid, NameError, NetdevName, RdmaName};
 use crate::verbs::LARGEST_MESSAGE;
 
 /// Name and version.
-pub const PROTOCOL: &str = "hairpin-mesh.probe/v1";
+pub const PROTOCOL: &str = "hairpin-mesh.probe/v2";
 /// The longest question, bytes.
 pub const LONGEST_QUESTION: usize = 64 * 1024;
 /// The longest answer, bytes: [`MOST_MESSAGES`] times of ten digits.
@@ -39,7 +40,16 @@ pub enum Ask {
         rules: Vec<(NetdevName, u16)>,
         /// RDMA devices.
         devices: Vec<RdmaName>,
+        /// Ports.
+        ports: Vec<NetdevName>,
     },
+    /// What a machine and a device of it are.
+    Environment {
+        /// The RDMA device.
+        device: RdmaName,
+    },
+    /// Which device and address are to be used; of an end that was started by hand.
+    Offered,
     /// Whose queue pairs are open.
     Others {
         /// On which RDMA devices.
@@ -109,6 +119,15 @@ pub enum Answer {
     },
     /// To `Count`.
     Count(Counts),
+    /// To `Environment`.
+    Environment(Environment),
+    /// To `Offered`.
+    Offered {
+        /// The RDMA device.
+        device: RdmaName,
+        /// The address of its port.
+        address: Ipv4Addr,
+    },
     /// To `Others`.
     Others {
         /// In words; `None` when that cannot be seen.
@@ -127,6 +146,8 @@ pub enum Answer {
     Run {
         /// From each post of this side to its next, nanoseconds.
         times: Vec<u64>,
+        /// The processor that it ended on.
+        cpu: u32,
     },
     /// It cannot be done.
     Error {
@@ -144,6 +165,39 @@ pub struct Counts {
     pub rules: Vec<Option<u64>>,
     /// Error counters of the devices: device, counter, value.
     pub errors: Vec<(RdmaName, String, u64)>,
+    /// Counters of packets that a port lost: port, counter, value.
+    pub drops: Vec<(NetdevName, String, u64)>,
+}
+
+/// What a figure depends on beside the path; `None` where it cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Environment {
+    /// This program there.
+    pub program: Option<String>,
+    /// Its kernel.
+    pub kernel: Option<String>,
+    /// Its architecture.
+    pub architecture: Option<String>,
+    /// What chooses the clock of its processors (cpufreq).
+    pub governor: Option<String>,
+    /// Firmware of the device.
+    pub firmware: Option<String>,
+    /// Speed of the device's link, as its driver tells it.
+    pub link: Option<String>,
+}
+
+impl Environment {
+    /// Its values with their names.
+    fn fields(&mut self) -> [(&'static str, &mut Option<String>); 6] {
+        [
+            ("program", &mut self.program),
+            ("kernel", &mut self.kernel),
+            ("architecture", &mut self.architecture),
+            ("governor", &mut self.governor),
+            ("firmware", &mut self.firmware),
+            ("link", &mut self.link),
+        ]
+    }
 }
 
 const U32: i128 = u32::MAX as i128;
@@ -173,18 +227,15 @@ impl Ask {
                         }
                     })
                     .collect::<Result<_, _>>()?,
-                devices: root
-                    .need("devices")?
-                    .items(MOST_COUNTED)?
-                    .map(|device| device.name())
-                    .collect::<Result<_, _>>()?,
+                devices: names(&root, "devices")?,
+                ports: names(&root, "ports")?,
             },
+            "environment" => Ask::Environment {
+                device: root.need("device")?.name()?,
+            },
+            "offered" => Ask::Offered,
             "others" => Ask::Others {
-                devices: root
-                    .need("devices")?
-                    .items(MOST_COUNTED)?
-                    .map(|device| device.name())
-                    .collect::<Result<_, _>>()?,
+                devices: names(&root, "devices")?,
             },
             "open" => Ask::Open {
                 device: root.need("device")?.name()?,
@@ -224,6 +275,30 @@ impl End {
     }
 }
 
+fn names<T: FromStr<Err = NameError>>(root: &At, key: &str) -> Result<Vec<T>, DocumentError> {
+    let names = root.need(key)?;
+    names.items(MOST_COUNTED)?.map(|name| name.name()).collect()
+}
+
+/// Counters: whose, which, and its value.
+fn counters<T: FromStr<Err = NameError>>(
+    root: &At,
+    key: &str,
+) -> Result<Vec<(T, String, u64)>, DocumentError> {
+    root.need(key)?
+        .items(MOST_COUNTED * 8)?
+        .map(|row| {
+            let parts: Vec<At> = row.items(3)?.collect();
+            match parts.as_slice() {
+                [of, name, value] => {
+                    Ok((of.name()?, printable(name.text()?), value.integer(0, U64)?))
+                }
+                _ => Err(row.error("is not whose, which counter and its value")),
+            }
+        })
+        .collect()
+}
+
 fn address(at: &At) -> Result<Ipv4Addr, DocumentError> {
     at.text()?
         .parse()
@@ -251,22 +326,23 @@ impl Answer {
                     .items(MOST_COUNTED)?
                     .map(|count| optional(&count))
                     .collect::<Result<_, _>>()?,
-                errors: root
-                    .need("errors")?
-                    .items(MOST_COUNTED * 8)?
-                    .map(|row| {
-                        let parts: Vec<At> = row.items(3)?.collect();
-                        match parts.as_slice() {
-                            [device, name, value] => Ok((
-                                device.name()?,
-                                printable(name.text()?),
-                                value.integer(0, U64)?,
-                            )),
-                            _ => Err(row.error("is not a device, a counter and its value")),
-                        }
-                    })
-                    .collect::<Result<_, _>>()?,
+                errors: counters(&root, "errors")?,
+                drops: counters(&root, "drops")?,
             }),
+            "environment" => {
+                let mut environment = Environment::default();
+                for (name, value) in environment.fields() {
+                    let at = root.need(name)?;
+                    if !at.is_null() {
+                        *value = Some(printable(at.text()?));
+                    }
+                }
+                Answer::Environment(environment)
+            }
+            "offered" => Answer::Offered {
+                device: root.need("device")?.name()?,
+                address: address(&root.need("address")?)?,
+            },
             "others" => {
                 let rows = root.need("rows")?;
                 Answer::Others {
@@ -291,6 +367,7 @@ impl Answer {
                     .items(MOST_MESSAGES as usize)?
                     .map(|time| time.integer(0, U64))
                     .collect::<Result<_, _>>()?,
+                cpu: root.need("cpu")?.integer(0, U32)?,
             },
             "error" => Answer::Error {
                 why: printable(root.need("why")?.text()?),
@@ -336,7 +413,12 @@ mod tests {
             Ask::Count {
                 rules: vec![("enp1s0f0np0".parse().unwrap(), 49152)],
                 devices: vec!["rocep1s0f0".parse().unwrap()],
+                ports: vec!["enp1s0f0np0".parse().unwrap()],
             },
+            Ask::Environment {
+                device: "rocep1s0f0".parse().unwrap(),
+            },
+            Ask::Offered,
             Ask::Others {
                 devices: vec!["rocep1s0f0".parse().unwrap()],
             },
@@ -369,7 +451,16 @@ mod tests {
                 forwarded: Some(7),
                 rules: vec![Some(1), None],
                 errors: vec![("rocep1s0f0".parse().unwrap(), "out_of_sequence".into(), 3)],
+                drops: vec![("enp1s0f0np0".parse().unwrap(), "rx_out_of_buffer".into(), 4)],
             }),
+            Answer::Environment(Environment {
+                kernel: Some("6.17.0".into()),
+                ..Environment::default()
+            }),
+            Answer::Offered {
+                device: "rocep1s0f0".parse().unwrap(),
+                address: Ipv4Addr::new(10, 10, 0, 10),
+            },
             Answer::Others {
                 rows: Some(vec!["rocep1s0f0: 2 of engine (process 7)".into()]),
             },
@@ -381,6 +472,7 @@ mod tests {
             Answer::Done,
             Answer::Run {
                 times: vec![1, u64::MAX],
+                cpu: 19,
             },
             Answer::Error {
                 why: "no such device".into(),
@@ -433,13 +525,11 @@ mod tests {
     proptest! {
         #[test]
         fn damaged_lines_are_errors_or_messages_and_never_a_panic(
-            which in 0usize..16, at in 0usize..300, byte in any::<u8>(), cut in 0usize..300,
+            which in 0usize..64, at in 0usize..300, byte in any::<u8>(), cut in 0usize..300,
         ) {
-            let mut bytes = match questions().get(which) {
-                Some(ask) => line(ask),
-                None => line(&answers()[which - questions().len()]),
-            }
-            .into_bytes();
+            let mut lines: Vec<String> = questions().iter().map(line).collect();
+            lines.extend(answers().iter().map(line));
+            let mut bytes = lines[which % lines.len()].clone().into_bytes();
             if let Some(place) = bytes.get_mut(at) {
                 *place = byte;
             }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::protocol::{Answer, Ask, Counts, End};
-use super::session::{Error, Session};
-use super::statistics::{Figures, figures};
-use super::verdict::{Judged, Seen, Verdict, judge};
+use super::agents::{Agents, EndReport, Exchange, Point, Run};
+use super::by_hand::Client;
+use super::protocol::{Answer, Ask, Counts, Environment};
+use super::statistics::{Figures, Histogram, figures, histogram};
+use super::verdict::{Around, Judged, Seen, Verdict, judge, remarks};
 use crate::names::{HostName, NetdevName, RdmaName};
 use crate::plan::{PathKind, PathRow, Plan, PortRow, RuleRow};
 
@@ -25,6 +26,20 @@ pub struct Options {
     pub limit: Duration,
     /// Whether the samples are part of the report.
     pub raw: bool,
+    /// Whether the direct neighbour is measured beside each diagonal.
+    pub neighbour: bool,
+}
+
+impl Options {
+    pub(super) fn exchange(&self, flow_label: u32, size: u32) -> Exchange {
+        Exchange {
+            flow_label,
+            size,
+            iterations: self.iterations,
+            warm_up: self.warm_up,
+            limit: self.limit,
+        }
+    }
 }
 
 /// What there is to tell of a path.
@@ -60,14 +75,53 @@ pub struct SizeReport {
     pub judged: Judged,
     /// The figures, microseconds; none when the run failed or was too short.
     pub figures: Option<Figures>,
-    /// Of the direct path to the node between, measured right before and right after; of a diagonal alone.
+    /// How the samples spread; none likewise.
+    pub histogram: Option<Histogram>,
+    /// Flow label of both queue pairs.
+    pub flow_label: u32,
+    /// Path MTU, bytes; none when the run failed.
+    pub path_mtu: Option<u32>,
+    /// Source and destination, as they were; none likewise.
+    pub ends: Option<[EndReport; 2]>,
+    /// Of the direct path to the node between, measured right before and right after; of a diagonal alone, and not
+    /// of a sweep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direct: Option<Direct>,
-    /// What the counters of the nodes did meanwhile.
+    /// What the counters of the nodes did meanwhile; of a diagonal alone.
     pub counters: Option<Deltas>,
     /// Round trips, nanoseconds, where they were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round_trips_ns: Option<Vec<u64>>,
+}
+
+impl SizeReport {
+    /// Of a run of which nothing is known: it failed.
+    pub(super) fn nothing(size: u32, flow_label: u32) -> SizeReport {
+        SizeReport {
+            size,
+            judged: Judged {
+                verdict: Verdict::Failed,
+                reasons: Vec::new(),
+            },
+            figures: None,
+            histogram: None,
+            flow_label,
+            path_mtu: None,
+            ends: None,
+            direct: None,
+            counters: None,
+            round_trips_ns: None,
+        }
+    }
+
+    /// Takes over what a run that went well has shown.
+    fn went(&mut self, run: Run, raw: bool) {
+        self.figures = figures(&run.times);
+        self.histogram = histogram(&run.times);
+        self.path_mtu = Some(run.mtu);
+        self.ends = Some(run.ends);
+        self.round_trips_ns = raw.then_some(run.times);
+    }
 }
 
 /// The direct neighbour beside a diagonal.
@@ -100,11 +154,25 @@ pub struct Deltas {
     pub ip_forwarded: Option<u64>,
     /// Error counters that rose: host, device, counter, by how much.
     pub errors: Vec<(HostName, RdmaName, String, u64)>,
+    /// Counters of lost packets that rose: host, port, counter, by how much.
+    pub drops: Vec<(HostName, NetdevName, String, u64)>,
+}
+
+/// What the figures of a device depend on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeviceEnvironment {
+    /// Its host.
+    pub host: HostName,
+    /// The device.
+    pub device: RdmaName,
+    /// What there is to tell.
+    #[serde(flatten)]
+    pub environment: Environment,
 }
 
 /// Flow label of a direct path's queue pairs: UDP source port 49153. With 0 the kernel would make one of the
 /// numbers of both queue pairs, which can be the one that is tagged.
-const DIRECT_FLOW_LABEL: u32 = 1;
+pub const DIRECT_FLOW_LABEL: u32 = 1;
 
 /// mlx5 reads the counters of its rules once a second (`MLX5_FC_STATS_PERIOD`, the kernel's
 /// drivers/net/ethernet/mellanox/mlx5/core/fs_counters.c): what is read sooner may be old.
@@ -113,14 +181,20 @@ const REFRESHED: Duration = Duration::from_millis(1100);
 const SHOWN: Duration = Duration::from_secs(3);
 
 /// The ends of a path, and the rules between.
-struct Ends<'a> {
-    source: &'a PortRow,
-    target: &'a PortRow,
+pub(super) struct Ends<'a> {
+    pub(super) source: &'a PortRow,
+    pub(super) target: &'a PortRow,
     /// There, and back; of a diagonal.
-    rules: Option<[&'a RuleRow; 2]>,
+    pub(super) rules: Option<[&'a RuleRow; 2]>,
 }
 
-fn ends<'a>(plan: &'a Plan, path: &PathRow) -> Option<Ends<'a>> {
+impl Ends<'_> {
+    pub(super) fn points(&self) -> [Point; 2] {
+        [Point::of(self.source), Point::of(self.target)]
+    }
+}
+
+pub(super) fn ends<'a>(plan: &'a Plan, path: &PathRow) -> Option<Ends<'a>> {
     let source = plan
         .ports
         .iter()
@@ -151,56 +225,16 @@ fn ends<'a>(plan: &'a Plan, path: &PathRow) -> Option<Ends<'a>> {
     })
 }
 
-/// Agents, each started when its host is first needed.
-#[derive(Default)]
-pub struct Agents(BTreeMap<HostName, Session>);
-
-impl Agents {
-    fn of(&mut self, host: &HostName) -> Result<&mut Session, String> {
-        if !self.0.contains_key(host) {
-            let session = Session::open(host).and_then(|mut session| {
-                session.hello()?;
-                Ok(session)
-            });
-            let session = session.map_err(|error| format!("{host}: {error}"))?;
-            self.0.insert(host.clone(), session);
-        }
-        self.0
-            .get_mut(host)
-            .ok_or_else(|| format!("{host}: no agent"))
-    }
-
-    fn ask(&mut self, host: &HostName, ask: &Ask) -> Result<Answer, String> {
-        let result = self.of(host)?.ask(ask);
-        self.kept(host, result)
-    }
-
-    fn order(&mut self, host: &HostName, ask: &Ask) -> Result<(), String> {
-        let result = self.of(host)?.order(ask);
-        self.kept(host, result)
-    }
-
-    /// An agent that did not answer as it should is not gone on with.
-    fn kept<T>(&mut self, host: &HostName, result: Result<T, Error>) -> Result<T, String> {
-        result.map_err(|error| {
-            if !matches!(error, Error::Refused(_)) {
-                self.0.remove(host);
-            }
-            format!("{host}: {error}")
-        })
-    }
-}
-
 /// The devices of these paths, by host.
 fn all_devices(plan: &Plan, paths: &[&PathRow]) -> BTreeMap<HostName, Vec<RdmaName>> {
     let mut devices: BTreeMap<HostName, Vec<RdmaName>> = BTreeMap::new();
     for path in paths {
-        let of_path = ends(plan, path).map(|ends| self::devices(plan, path, &ends));
-        for (host, names) in of_path.into_iter().flatten() {
-            let all = devices.entry(host).or_default();
-            all.extend(names);
-            all.sort();
-            all.dedup();
+        let of_path = ends(plan, path).map(|ends| ports(plan, path, &ends));
+        for port in of_path.into_iter().flatten() {
+            let all = devices.entry(port.host.clone()).or_default();
+            if !all.contains(&port.rdma) {
+                all.push(port.rdma.clone());
+            }
         }
     }
     devices
@@ -212,6 +246,28 @@ pub fn reach(plan: &Plan, paths: &[&PathRow], agents: &mut Agents) -> Vec<String
         .keys()
         .filter_map(|host| agents.of(host).err())
         .collect()
+}
+
+/// What the figures of these paths depend on. What a host does not tell is empty.
+pub fn environment(plan: &Plan, paths: &[&PathRow], agents: &mut Agents) -> Vec<DeviceEnvironment> {
+    let mut all = Vec::new();
+    for (host, devices) in all_devices(plan, paths) {
+        for device in devices {
+            let ask = Ask::Environment {
+                device: device.clone(),
+            };
+            let environment = match agents.ask(&host, &ask) {
+                Ok(Answer::Environment(environment)) => environment,
+                _ => Environment::default(),
+            };
+            all.push(DeviceEnvironment {
+                host: host.clone(),
+                device,
+                environment,
+            });
+        }
+    }
+    all
 }
 
 /// Queue pairs of others on the devices of these paths, in words: `None` for a host that does not say.
@@ -264,6 +320,30 @@ pub fn run(
         .collect()
 }
 
+/// Measures between two ends that were started by hand.
+pub fn by_hand(
+    client: &mut Client,
+    flow_label: u32,
+    options: &Options,
+    step: &mut dyn FnMut(&str),
+) -> Vec<SizeReport> {
+    let measure = |size: &u32| {
+        step(&format!("{size} bytes"));
+        let mut report = SizeReport::nothing(*size, flow_label);
+        match client.exchange(&options.exchange(flow_label, *size)) {
+            Ok(run) => {
+                report.went(run, options.raw);
+                report.judged.verdict = Verdict::NotProven;
+                let why = "no counter of a node was looked at: which way packets took is not known (probe --plan looks)";
+                report.judged.reasons.push(why.to_owned());
+            }
+            Err(why) => report.judged.reasons.push(why),
+        }
+        report
+    };
+    options.sizes.iter().map(measure).collect()
+}
+
 /// The worst verdict; of none that nothing is proven.
 fn worst(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     let rank = |verdict: &Verdict| match verdict {
@@ -275,255 +355,165 @@ fn worst(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     verdicts.max_by_key(rank).unwrap_or(Verdict::NotProven)
 }
 
-fn one(
+/// Measures and judges a path at one size.
+pub(super) fn one(
     plan: &Plan,
     path: &PathRow,
     size: u32,
     options: &Options,
     agents: &mut Agents,
 ) -> SizeReport {
-    let failed = |why: String| SizeReport {
-        size,
-        judged: Judged {
-            verdict: Verdict::Failed,
-            reasons: vec![why],
-        },
-        figures: None,
-        direct: None,
-        counters: None,
-        round_trips_ns: None,
+    let flow_label = match path.kind {
+        PathKind::Direct => DIRECT_FLOW_LABEL,
+        PathKind::Diagonal => path.flow_label.unwrap_or(crate::plan::mesh::FLOW_LABEL),
     };
+    let mut report = SizeReport::nothing(size, flow_label);
     let Some(own) = ends(plan, path) else {
-        return failed("the plan has no ports or rules for it".into());
+        let why = "the plan has no ports or rules for it";
+        report.judged.reasons.push(why.to_owned());
+        return report;
     };
-    let Some(rules) = own.rules else {
-        return match exchange(&own, DIRECT_FLOW_LABEL, size, options, agents) {
-            Ok(run) => SizeReport {
-                size,
-                judged: Judged {
-                    // There is no node between.
-                    verdict: Verdict::Hardware,
-                    reasons: Vec::new(),
-                },
-                figures: figures(&run.times),
-                direct: None,
-                counters: None,
-                round_trips_ns: options.raw.then_some(run.times),
-            },
-            Err(why) => failed(why),
-        };
+    let [source, target] = own.points();
+    let exchange = options.exchange(flow_label, size);
+    let run = match (own.rules, &path.via) {
+        (Some(rules), Some(via)) => {
+            let counted = Counted::of_path(plan, path, &own, via, rules);
+            let beside = |agents: &mut Agents| {
+                if !options.neighbour {
+                    return None;
+                }
+                neighbour(plan, path, size, options, agents)
+            };
+            let before_p50 = beside(agents);
+            let before = counted.settled(agents);
+            let run = agents.exchange([&source, &target], &exchange);
+            // A run that failed has sent something all the same.
+            let sent = run.as_ref().map_or(0, |run| run.sent);
+            let after = counted.until(agents, &before, sent);
+            let after_p50 = beside(agents);
+            let deltas = counted.deltas(&before, &after, sent);
+            let seen = Seen {
+                sent,
+                there: deltas.rule_there,
+                back: deltas.rule_back,
+                forwarded: deltas.ip_forwarded,
+            };
+            report.judged = judge(
+                &seen,
+                run.as_ref().err().map(String::as_str),
+                path.from.as_str(),
+                via.as_str(),
+                path.to.as_str(),
+            );
+            report.counters = Some(deltas);
+            report.direct = options.neighbour.then_some(Direct {
+                p50: [before_p50, after_p50],
+                difference: None,
+            });
+            run.ok()
+        }
+        _ => match agents.exchange([&source, &target], &exchange) {
+            Ok(run) => {
+                // There is no node between.
+                report.judged.verdict = Verdict::Hardware;
+                Some(run)
+            }
+            Err(why) => {
+                report.judged.reasons.push(why);
+                None
+            }
+        },
     };
-    let Some(via) = &path.via else {
-        return failed("the plan does not say through whom".into());
-    };
+    if let Some(run) = run {
+        report.went(run, options.raw);
+    }
+    let p50 = report.figures.as_ref().map(|figures| figures.p50);
+    if let Some(direct) = &mut report.direct {
+        direct.difference = p50.and_then(|own| Some(own - direct.mean()?));
+    }
+    report.judged.reasons.extend(remarks(&Around {
+        size,
+        p50,
+        path_mtu: report.path_mtu,
+        planned_gid_index: plan.gid_index,
+        ends: report.ends.as_ref(),
+        via: path.via.as_ref(),
+        counters: report.counters.as_ref(),
+    }));
+    report
+}
+
+/// p50 of the direct path to the node between, microseconds.
+fn neighbour(
+    plan: &Plan,
+    path: &PathRow,
+    size: u32,
+    options: &Options,
+    agents: &mut Agents,
+) -> Option<f64> {
     let beside = plan.paths.iter().find(|other| {
         other.kind == PathKind::Direct
             && other.from == path.from
-            && other.to == *via
+            && Some(&other.to) == path.via.as_ref()
             && other.device == path.device
+    })?;
+    let [source, target] = ends(plan, beside)?.points();
+    let exchange = options.exchange(DIRECT_FLOW_LABEL, size);
+    let run = agents.exchange([&source, &target], &exchange).ok()?;
+    figures(&run.times).map(|figures| figures.p50)
+}
+
+/// The ports whose counters are of interest, with their devices: of both ends and of the node between.
+fn ports<'a>(plan: &'a Plan, path: &PathRow, ends: &Ends<'a>) -> Vec<&'a PortRow> {
+    let between = plan.ports.iter().filter(|port| {
+        path.via.as_ref() == Some(&port.host)
+            && port.domain == path.domain
+            && (port.peer_host == path.from || port.peer_host == path.to)
     });
-    let neighbour = |agents: &mut Agents| {
-        let ends = ends(plan, beside?)?;
-        let run = exchange(&ends, DIRECT_FLOW_LABEL, size, options, agents).ok()?;
-        figures(&run.times).map(|figures| figures.p50)
-    };
-    let before_p50 = neighbour(agents);
-    let counted = Counted {
-        via,
-        rules: rules.map(|rule| (rule.dev.clone(), rule.pref)),
-        devices: devices(plan, path, &own),
-    };
-    let before = counted.settled(agents);
-    let label = path.flow_label.unwrap_or(crate::plan::mesh::FLOW_LABEL);
-    let run = exchange(&own, label, size, options, agents);
-    // A run that failed has sent something all the same.
-    let sent = run.as_ref().map_or(0, |run| run.sent);
-    let after = counted.until(agents, &before, sent);
-    let after_p50 = neighbour(agents);
-    let deltas = counted.deltas(&before, &after, sent);
-    let seen = Seen {
-        sent,
-        there: deltas.rule_there,
-        back: deltas.rule_back,
-        forwarded: deltas.ip_forwarded,
-    };
-    let judged = judge(
-        &seen,
-        run.as_ref().err().map(String::as_str),
-        path.from.as_str(),
-        via.as_str(),
-        path.to.as_str(),
-    );
-    let figures = run.as_ref().ok().and_then(|run| figures(&run.times));
-    let mut direct = Direct {
-        p50: [before_p50, after_p50],
-        difference: None,
-    };
-    direct.difference = figures
-        .as_ref()
-        .and_then(|own| Some(own.p50 - direct.mean()?));
-    SizeReport {
-        size,
-        judged,
-        figures,
-        direct: Some(direct),
-        counters: Some(deltas),
-        round_trips_ns: run.ok().filter(|_| options.raw).map(|run| run.times),
-    }
-}
-
-/// A run that went well.
-struct Run {
-    /// Round trips as the source saw them, nanoseconds.
-    times: Vec<u64>,
-    /// Packets that each side sent at least.
-    sent: u64,
-}
-
-/// Opens both ends, exchanges messages, and closes them again.
-fn exchange(
-    ends: &Ends,
-    flow_label: u32,
-    size: u32,
-    options: &Options,
-    agents: &mut Agents,
-) -> Result<Run, String> {
-    let result = exchange_open(ends, flow_label, size, options, agents);
-    // A side that never opened says so, and one that lost its agent has nothing to close.
-    for port in [ends.source, ends.target] {
-        if agents.0.contains_key(&port.host) {
-            let _ = agents.order(&port.host, &Ask::Close);
-        }
-    }
-    result
-}
-
-fn exchange_open(
-    ends: &Ends,
-    flow_label: u32,
-    size: u32,
-    options: &Options,
-    agents: &mut Agents,
-) -> Result<Run, String> {
-    let open = |port: &PortRow, first: bool, agents: &mut Agents| {
-        let ask = Ask::Open {
-            device: port.rdma.clone(),
-            address: port.ipv4.address,
-            size,
-            first,
-        };
-        match agents.ask(&port.host, &ask)? {
-            Answer::Open { end, .. } => Ok::<End, String>(end),
-            _ => Err(format!("{}: {}", port.host, Error::OutOfTurn)),
-        }
-    };
-    let source = open(ends.source, true, agents)?;
-    let target = open(ends.target, false, agents)?;
-    let mtu = source.mtu.min(target.mtu);
-    for (port, peer) in [(ends.source, &target), (ends.target, &source)] {
-        let ask = Ask::Connect {
-            peer: peer.clone(),
-            flow_label,
-            mtu,
-        };
-        agents.order(&port.host, &ask)?;
-    }
-    let hosts = [&ends.source.host, &ends.target.host];
-    let packets = u64::from(size.div_ceil(mtu));
-    let mut sent = 0;
-    let mut times = Vec::new();
-    // One message alone, whose whole payload is checked; some to warm up; those that count.
-    let runs = [1, options.warm_up, options.iterations];
-    for (seed, messages) in (1u8..).zip(runs) {
-        if messages == 0 {
-            continue;
-        }
-        for host in hosts {
-            agents.order(host, &Ask::Arm { seed })?;
-        }
-        times = both(hosts, messages, options.limit, agents)?;
-        sent += messages * packets;
-    }
-    Ok(Run { times, sent })
-}
-
-/// A run on both sides at once; the source's times. When one side fails the other is told.
-fn both(
-    hosts: [&HostName; 2],
-    messages: u64,
-    limit: Duration,
-    agents: &mut Agents,
-) -> Result<Vec<u64>, String> {
-    let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-    let patience = limit + super::session::PATIENCE;
-    let [source, target] = hosts;
-    // The side that answers first, so that it is there when the first message comes.
-    for host in [target, source] {
-        let result = agents.of(host)?.send(&Ask::Run { messages, limit_ms });
-        agents.kept(host, result)?;
-    }
-    let take = |host: &HostName, agents: &mut Agents| {
-        let result = agents.of(host)?.answer(patience);
-        match agents.kept(host, result)? {
-            Answer::Run { times } => Ok(times),
-            _ => Err(format!("{host}: {}", Error::OutOfTurn)),
-        }
-    };
-    let first = take(source, agents);
-    if first.is_err() && agents.0.contains_key(target) {
-        // It waits for what does not come: any question ends that. Its answer comes first, then the one
-        // to the question.
-        let sent = agents.of(target)?.send(&Ask::Arm { seed: 0 });
-        agents.kept(target, sent)?;
-    }
-    let second = take(target, agents);
-    if first.is_err() && agents.0.contains_key(target) {
-        let result = agents.of(target)?.answer(super::session::PATIENCE);
-        agents.kept(target, result)?;
-    }
-    match (first, second) {
-        (Ok(times), Ok(_)) => Ok(times),
-        (Err(why), Ok(_)) | (Ok(_), Err(why)) => Err(why),
-        // Which of them is the cause is not known.
-        (Err(one), Err(other)) => Err(format!("{one}; {other}")),
-    }
-}
-
-/// The devices whose error counters are of interest: of both ends and of the ports between.
-fn devices(plan: &Plan, path: &PathRow, ends: &Ends) -> BTreeMap<HostName, Vec<RdmaName>> {
-    let mut devices = BTreeMap::new();
-    for port in [ends.source, ends.target] {
-        devices.insert(port.host.clone(), vec![port.rdma.clone()]);
-    }
-    if let Some(via) = &path.via {
-        let between = plan.ports.iter().filter(|port| {
-            port.host == *via
-                && port.domain == path.domain
-                && (port.peer_host == path.from || port.peer_host == path.to)
-        });
-        devices.insert(via.clone(), between.map(|port| port.rdma.clone()).collect());
-    }
-    devices
+    [ends.source, ends.target]
+        .into_iter()
+        .chain(between)
+        .collect()
 }
 
 /// What is counted around a diagonal.
-struct Counted<'a> {
+pub(super) struct Counted<'a> {
     via: &'a HostName,
     rules: [(NetdevName, u16); 2],
-    devices: BTreeMap<HostName, Vec<RdmaName>>,
+    ports: BTreeMap<HostName, Vec<&'a PortRow>>,
 }
 
-type Read = BTreeMap<HostName, Counts>;
+pub(super) type Read = BTreeMap<HostName, Counts>;
 
-impl Counted<'_> {
+impl<'a> Counted<'a> {
+    pub(super) fn of_path(
+        plan: &'a Plan,
+        path: &PathRow,
+        ends: &Ends<'a>,
+        via: &'a HostName,
+        rules: [&RuleRow; 2],
+    ) -> Counted<'a> {
+        let mut by_host: BTreeMap<HostName, Vec<&PortRow>> = BTreeMap::new();
+        for port in ports(plan, path, ends) {
+            by_host.entry(port.host.clone()).or_default().push(port);
+        }
+        Counted {
+            via,
+            rules: rules.map(|rule| (rule.dev.clone(), rule.pref)),
+            ports: by_host,
+        }
+    }
+
     fn of(&self, host: &HostName, agents: &mut Agents) -> Option<Counts> {
+        let own = self.ports.get(host).map(Vec::as_slice).unwrap_or_default();
         let ask = Ask::Count {
             rules: if host == self.via {
                 self.rules.to_vec()
             } else {
                 Vec::new()
             },
-            devices: self.devices.get(host).cloned().unwrap_or_default(),
+            devices: own.iter().map(|port| port.rdma.clone()).collect(),
+            ports: own.iter().map(|port| port.netdev.clone()).collect(),
         };
         match agents.ask(host, &ask) {
             Ok(Answer::Count(counts)) => Some(counts),
@@ -532,14 +522,14 @@ impl Counted<'_> {
     }
 
     fn all(&self, agents: &mut Agents) -> Read {
-        let hosts = self.devices.keys();
+        let hosts = self.ports.keys();
         hosts
             .filter_map(|host| Some((host.clone(), self.of(host, agents)?)))
             .collect()
     }
 
     /// The counters, once two looks agree on the rules.
-    fn settled(&self, agents: &mut Agents) -> Read {
+    pub(super) fn settled(&self, agents: &mut Agents) -> Read {
         let rules = |agents: &mut Agents| self.of(self.via, agents).map(|counts| counts.rules);
         let mut last = rules(agents);
         // Others may use the path all the time: then the last look counts.
@@ -555,7 +545,7 @@ impl Counted<'_> {
     }
 
     /// The counters, once the rules show what was sent or time is up.
-    fn until(&self, agents: &mut Agents, before: &Read, sent: u64) -> Read {
+    pub(super) fn until(&self, agents: &mut Agents, before: &Read, sent: u64) -> Read {
         let until = Instant::now() + SHOWN;
         loop {
             let after = self.all(agents);
@@ -568,34 +558,47 @@ impl Counted<'_> {
         }
     }
 
-    fn deltas(&self, before: &Read, after: &Read, sent: u64) -> Deltas {
+    pub(super) fn deltas(&self, before: &Read, after: &Read, sent: u64) -> Deltas {
         let of = |what: &dyn Fn(&Counts) -> Option<u64>| {
             let count = |read: &Read| what(read.get(self.via)?);
             // A rule that was made anew counts from 0: that is no count of this run.
             count(after)?.checked_sub(count(before)?)
         };
-        let mut errors = Vec::new();
-        for (host, counts) in after {
-            for (device, name, value) in &counts.errors {
-                let was = before.get(host).and_then(|counts| {
-                    let mut all = counts.errors.iter();
-                    all.find(|(d, n, _)| d == device && n == name)
-                        .map(|(_, _, value)| *value)
-                });
-                let rise = was.map_or(0, |was| value.saturating_sub(was));
-                if rise > 0 {
-                    errors.push((host.clone(), device.clone(), name.clone(), rise));
-                }
-            }
-        }
         Deltas {
             sent,
             rule_there: of(&|counts| counts.rules.first().copied().flatten()),
             rule_back: of(&|counts| counts.rules.get(1).copied().flatten()),
             ip_forwarded: of(&|counts| counts.forwarded),
-            errors,
+            errors: risen(before, after, |counts| &counts.errors),
+            drops: risen(before, after, |counts| &counts.drops),
         }
     }
+}
+
+/// One counter of something: whose, which, and its value.
+type Row<T> = (T, String, u64);
+
+/// The counters that rose, by how much, with their host.
+fn risen<T: Clone + PartialEq>(
+    before: &Read,
+    after: &Read,
+    rows: impl Fn(&Counts) -> &Vec<Row<T>>,
+) -> Vec<(HostName, T, String, u64)> {
+    let mut all = Vec::new();
+    for (host, counts) in after {
+        for (of, name, value) in rows(counts) {
+            let was = before.get(host).and_then(|counts| {
+                let mut all = rows(counts).iter();
+                all.find(|(o, n, _)| o == of && n == name)
+                    .map(|(_, _, value)| *value)
+            });
+            let rise = was.map_or(0, |was| value.saturating_sub(was));
+            if rise > 0 {
+                all.push((host.clone(), of.clone(), name.clone(), rise));
+            }
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -635,17 +638,18 @@ mod tests {
         let plan = plan();
         let path = plan.paths.iter().find(|p| p.via.is_some()).unwrap();
         let own = ends(&plan, path).unwrap();
-        let counted = Counted {
-            via: path.via.as_ref().unwrap(),
-            rules: own.rules.unwrap().map(|rule| (rule.dev.clone(), rule.pref)),
-            devices: devices(&plan, path, &own),
-        };
+        let via = path.via.as_ref().unwrap();
+        let counted = Counted::of_path(&plan, path, &own, via, own.rules.unwrap());
+        // Both ends with a port each, and the two between.
+        let numbers: Vec<usize> = counted.ports.values().map(Vec::len).collect();
+        assert_eq!((numbers.len(), numbers.iter().sum()), (3, 4));
         let device = own.source.rdma.clone();
         let read = |there, forwarded, errors| {
             let counts = Counts {
                 forwarded: Some(forwarded),
                 rules: vec![Some(there), None],
                 errors: vec![(device.clone(), "out_of_sequence".to_owned(), errors)],
+                drops: Vec::new(),
             };
             BTreeMap::from([(counted.via.clone(), counts)])
         };

@@ -1,8 +1,11 @@
-//! An agent over ssh: questions in, answers out, each bounded in length and time.
+//! An agent, over ssh, as a process of this machine or over TCP: questions in, answers out, each bounded in
+//! length and time.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,8 +25,8 @@ const KEPT: usize = 64 * 1024;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// ssh cannot be run or talked to.
-    #[error("ssh: {0}")]
+    /// It cannot be started or talked to.
+    #[error("its agent: {0}")]
     Io(#[from] io::Error),
     /// It ended.
     #[error("its agent ended: {0}")]
@@ -45,27 +48,39 @@ pub enum Error {
     Refused(String),
 }
 
-/// A session with the agent of a host.
+/// A session with an agent.
 pub(super) struct Session {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: ChildStdout,
+    /// Where it is a process of this machine (ssh is one).
+    child: Option<Child>,
+    input: Option<File>,
+    output: File,
     received: Vec<u8>,
     said: Arc<Mutex<Vec<u8>>>,
     listens: Option<JoinHandle<()>>,
 }
 
 impl Session {
-    /// Starts it.
+    /// Starts the agent of a host, over ssh.
     pub(super) fn open(host: &HostName) -> Result<Session, Error> {
-        let mut child = ssh(host, &["probe-agent"])
+        Session::of_child(ssh(host, &[AGENT]))
+    }
+
+    /// Starts one on this machine: this program once more.
+    pub(super) fn here() -> Result<Session, Error> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(AGENT);
+        Session::of_child(command)
+    }
+
+    fn of_child(mut command: Command) -> Result<Session, Error> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
         let missing = || io::Error::other("a pipe is missing");
-        let stdin = Some(child.stdin.take().ok_or_else(missing)?);
-        let stdout = child.stdout.take().ok_or_else(missing)?;
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
         let mut stderr = child.stderr.take().ok_or_else(missing)?;
         let said = Arc::new(Mutex::new(Vec::new()));
         let keep = Arc::clone(&said);
@@ -80,12 +95,26 @@ impl Session {
             }
         });
         Ok(Session {
-            child,
-            stdin,
-            stdout,
+            child: Some(child),
+            input: Some(OwnedFd::from(input).into()),
+            output: OwnedFd::from(output).into(),
             received: Vec::new(),
             said,
             listens: Some(listens),
+        })
+    }
+
+    /// One that somebody started by hand, at the other end of a connection.
+    pub(super) fn over(stream: TcpStream) -> Result<Session, Error> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Session {
+            child: None,
+            input: Some(OwnedFd::from(stream.try_clone()?).into()),
+            output: OwnedFd::from(stream).into(),
+            received: Vec::new(),
+            said: Arc::default(),
+            listens: None,
         })
     }
 
@@ -114,11 +143,11 @@ impl Session {
 
     /// Asks, without waiting for the answer.
     pub(super) fn send(&mut self, ask: &Ask) -> Result<(), Error> {
-        let Some(stdin) = &mut self.stdin else {
+        let Some(input) = &mut self.input else {
             return Err(Error::Ended("its input is closed".into()));
         };
-        match stdin.write_all(line(ask).as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(self.ended()),
+        match input.write_all(line(ask).as_bytes()) {
+            Err(error) if gone(&error) => Err(self.ended()),
             other => Ok(other?),
         }
     }
@@ -141,14 +170,15 @@ impl Session {
                 .checked_duration_since(Instant::now())
                 .ok_or(Error::Late(patience))?;
             let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-            let mut waited = [PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            let mut waited = [PollFd::from_borrowed_fd(self.output.as_fd(), PollFlags::IN)];
             match poll(&mut waited, Some(&timeout)) {
                 Ok(0) | Err(rustix::io::Errno::INTR) => continue,
                 other => other.map_err(io::Error::from)?,
             };
             let mut buffer = [0; 64 * 1024];
-            match self.stdout.read(&mut buffer) {
+            match self.output.read(&mut buffer) {
                 Ok(0) => return Err(self.ended()),
+                Err(error) if gone(&error) => return Err(self.ended()),
                 Ok(length) => self.received.extend_from_slice(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
@@ -169,23 +199,43 @@ impl Session {
         {
             std::thread::sleep(LOOK);
         }
+        if self.child.is_none() {
+            return Error::Ended("the connection was closed".into());
+        }
         let said = self.said.lock().map(|said| last_words(&said));
         Error::Ended(said.unwrap_or_default())
     }
 
     /// Ends it: the agent ends with its input, and ssh with the agent. One that does not is ended here.
     fn end(&mut self) {
-        self.stdin = None;
+        self.input = None;
+        let Some(child) = &mut self.child else {
+            // The other end reads until this: its input has no more.
+            let _ = rustix::net::shutdown(&self.output, rustix::net::Shutdown::Write);
+            return;
+        };
         let until = Instant::now() + GRACE;
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while matches!(child.try_wait(), Ok(None)) {
             if Instant::now() >= until {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
+                let _ = child.kill();
+                let _ = child.wait();
                 return;
             }
             std::thread::sleep(LOOK);
         }
     }
+}
+
+/// The hidden verb that is an agent.
+const AGENT: &str = "probe-agent";
+
+/// Whether the other end is.
+fn gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(
+        error.kind(),
+        BrokenPipe | ConnectionReset | ConnectionAborted
+    )
 }
 
 /// How long an agent may take to end once its input has.

@@ -80,6 +80,51 @@ pub fn figures(round_trips: &[u64]) -> Option<Figures> {
     })
 }
 
+/// Buckets of a histogram.
+pub const BUCKETS: usize = 24;
+
+/// How samples spread, from the smallest to the 99th percentile in equal steps, and beyond.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Histogram {
+    /// Where the first bucket begins, microseconds.
+    pub from: f64,
+    /// Where the last one ends.
+    pub to: f64,
+    /// How many samples each holds.
+    pub counts: Vec<usize>,
+    /// How many are larger.
+    pub beyond: usize,
+}
+
+/// The histogram of round trips in nanoseconds; `None` when there are fewer than [`FEWEST`].
+pub fn histogram(round_trips: &[u64]) -> Option<Histogram> {
+    let figures = figures(round_trips)?;
+    let (from, to) = (figures.min, figures.p99);
+    let mut counts = vec![0; BUCKETS];
+    let mut beyond = 0;
+    for ns in round_trips {
+        let sample = *ns as f64 / 2000.0;
+        if sample > to {
+            beyond += 1;
+            continue;
+        }
+        // All in one bucket where all are alike.
+        let part = if to > from {
+            (sample - from) / (to - from)
+        } else {
+            0.0
+        };
+        // A float becomes an integer by leaving out what is behind the point; 1 belongs to the last bucket.
+        counts[((part * BUCKETS as f64) as usize).min(BUCKETS - 1)] += 1;
+    }
+    Some(Histogram {
+        from,
+        to,
+        counts,
+        beyond,
+    })
+}
+
 /// perftest's `print_report_lat`, of sorted samples.
 fn perftest(sorted: &[f64]) -> Perftest {
     let measured = sorted.len() - TAIL;
@@ -166,6 +211,19 @@ mod tests {
     fn too_few_samples_have_no_figures() {
         assert_eq!(figures(&counting(2)), None);
         assert_eq!(figures(&counting(3)).unwrap().perftest.t_max, 2.0);
+    }
+
+    #[test]
+    fn a_histogram_has_every_sample_in_its_step() {
+        // 1 to 100 us: up to 99 in 24 steps of a little over 4, and one beyond.
+        let spread = histogram(&counting(100)).unwrap();
+        assert_eq!((spread.from, spread.to, spread.beyond), (1.0, 99.0, 1));
+        assert_eq!(spread.counts[0], 5, "{spread:?}");
+        assert_eq!(spread.counts.iter().sum::<usize>(), 99);
+        assert!(spread.counts.iter().all(|count| (4..=5).contains(count)));
+        let alike = histogram(&[2000; 50]).unwrap();
+        assert_eq!((alike.counts[0], alike.beyond), (50, 0));
+        assert_eq!(histogram(&[2000; 2]), None);
     }
 
     proptest! {

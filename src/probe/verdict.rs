@@ -2,6 +2,10 @@
 
 use serde::Serialize;
 
+use super::agents::EndReport;
+use super::run::Deltas;
+use crate::names::HostName;
+
 /// The verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -121,6 +125,85 @@ pub fn judge(seen: &Seen, failed: Option<&str>, from: &str, via: &str, to: &str)
     Judged { verdict, reasons }
 }
 
+/// What else is known of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// Bytes of a message.
+    pub size: u32,
+    /// Half of all half round trips are at most this, microseconds.
+    pub p50: Option<f64>,
+    /// Path MTU, bytes.
+    pub path_mtu: Option<u32>,
+    /// The GID index of the plan.
+    pub planned_gid_index: u8,
+    /// Both ends.
+    pub ends: Option<&'a [EndReport; 2]>,
+    /// The node between.
+    pub via: Option<&'a HostName>,
+    /// What the counters did meanwhile.
+    pub counters: Option<&'a Deltas>,
+}
+
+/// Path MTU of the mesh: what an Ethernet MTU of 9000 carries (`plan::mesh`).
+const PATH_MTU: u32 = crate::plan::mesh::ROCE_MTU;
+/// The least size of which the time is that of its bytes more than that of its packets.
+const LARGE: u32 = 32 * 1024;
+/// What a badly started NIC moves, Gb/s: about 13 where the link says 200, cured by a cold power cycle (field
+/// reports of the machine's makers). The time that every message takes beside its bytes makes it look a little less.
+const BAD_START: std::ops::RangeInclusive<f64> = 11.0..=14.0;
+
+/// What is to be said beside the verdict, a sentence each: what was lost on the way, and what is not as planned.
+pub fn remarks(around: &Around) -> Vec<String> {
+    let mut said = Vec::new();
+    let counters = around.counters;
+    for (host, port, name, rise) in counters.into_iter().flat_map(|deltas| &deltas.drops) {
+        said.push(if around.via == Some(host) && name == "rx_out_of_buffer" {
+            format!(
+                "{host} {port}: {name} rose by {rise}: its hairpin queue has no room for bursts of this size (hairpin-queue loads a larger one)"
+            )
+        } else {
+            format!("{host} {port}: {name} rose by {rise}: packets were lost there")
+        });
+    }
+    for (host, device, name, rise) in counters.into_iter().flat_map(|deltas| &deltas.errors) {
+        said.push(format!(
+            "{host} {device}: {name} rose by {rise}: packets were lost and sent again"
+        ));
+    }
+    if let Some(mtu) = around.path_mtu.filter(|mtu| *mtu < PATH_MTU) {
+        let least = |end: &&EndReport| end.mtu == mtu;
+        let of: Vec<String> = around
+            .ends
+            .into_iter()
+            .flatten()
+            .filter(least)
+            .map(|end| format!("{} {}", end.host, end.device))
+            .collect();
+        said.push(format!(
+            "the path MTU is {mtu} bytes, {PATH_MTU} wanted: the port of {} has no MTU of 9000",
+            of.join(" and of ")
+        ));
+    }
+    for end in around.ends.into_iter().flatten() {
+        if end.gid_index != around.planned_gid_index {
+            said.push(format!(
+                "{} {}: the GID of its address has index {}, {} is the plan's: an engine that is told the plan's index uses another GID",
+                end.host, end.device, end.gid_index, around.planned_gid_index
+            ));
+        }
+    }
+    // A half round trip is one message: bits by microseconds are Mb/s.
+    let speed = around
+        .p50
+        .map(|us| f64::from(around.size) * 8.0 / us / 1000.0);
+    if around.size >= LARGE && speed.is_some_and(|gbps| BAD_START.contains(&gbps)) {
+        said.push(
+            "about 13 Gb/s: what a NIC moves that started badly, whatever its link says; a cold power cycle cures it".into(),
+        );
+    }
+    said
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,5 +296,98 @@ mod tests {
                 "{judged:?}"
             );
         }
+    }
+
+    fn end(host: &str, gid_index: u8, mtu: u32) -> EndReport {
+        EndReport {
+            host: host.parse().unwrap(),
+            device: "rocep1s0f0".parse().unwrap(),
+            gid: "::ffff:10.10.0.10".parse().unwrap(),
+            gid_index,
+            qp_number: 17,
+            mtu,
+            cpu: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_lost_and_what_is_not_as_planned_is_said_of_its_place() {
+        let via: HostName = "spark2".parse().unwrap();
+        let fine = [end("spark1", 3, 4096), end("spark3", 3, 4096)];
+        let quiet = Deltas {
+            sent: 1000,
+            rule_there: Some(1000),
+            rule_back: Some(1000),
+            ip_forwarded: Some(0),
+            errors: Vec::new(),
+            drops: Vec::new(),
+        };
+        let healthy = Around {
+            size: 61440,
+            p50: Some(8.5),
+            path_mtu: Some(4096),
+            planned_gid_index: 3,
+            ends: Some(&fine),
+            via: Some(&via),
+            counters: Some(&quiet),
+        };
+        let nothing: [String; 0] = [];
+        assert_eq!(remarks(&healthy), nothing);
+        // The field's figure of a bad start at this size.
+        let slow = Around {
+            p50: Some(38.0),
+            ..healthy
+        };
+        assert_eq!(remarks(&slow).len(), 1);
+        assert!(remarks(&slow)[0].contains("13 Gb/s"));
+        for fine in [(2, 0.0012), (61440, 5.05), (61440, 60.0)] {
+            let (size, p50) = (fine.0, Some(fine.1));
+            assert_eq!(
+                remarks(&Around {
+                    size,
+                    p50,
+                    ..healthy
+                }),
+                nothing
+            );
+        }
+        let moved = [end("spark1", 3, 4096), end("spark3", 4, 1024)];
+        let moved = remarks(&Around {
+            ends: Some(&moved),
+            path_mtu: Some(1024),
+            ..healthy
+        });
+        assert_eq!(moved.len(), 2, "{moved:?}");
+        assert!(
+            moved[0].contains("spark3 rocep1s0f0 has no MTU"),
+            "{moved:?}"
+        );
+        assert!(
+            moved[1].starts_with("spark3 rocep1s0f0: the GID"),
+            "{moved:?}"
+        );
+        let lossy = Deltas {
+            drops: ["spark2", "spark1"]
+                .map(|host| {
+                    let port = "enp1s0f0np0".parse().unwrap();
+                    (host.parse().unwrap(), port, "rx_out_of_buffer".into(), 7)
+                })
+                .to_vec(),
+            errors: vec![(
+                "spark3".parse().unwrap(),
+                "rocep1s0f0".parse().unwrap(),
+                "out_of_sequence".into(),
+                3,
+            )],
+            ..quiet.clone()
+        };
+        let lossy = remarks(&Around {
+            counters: Some(&lossy),
+            ..healthy
+        });
+        assert_eq!(lossy.len(), 3, "{lossy:?}");
+        assert!(lossy[0].contains("hairpin queue has no room"), "{lossy:?}");
+        assert!(!lossy[1].contains("hairpin queue"), "{lossy:?}");
+        assert!(lossy[2].contains("sent again"), "{lossy:?}");
     }
 }
