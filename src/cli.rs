@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::names::{EtherType, HostName, RdmaName};
+use crate::names::{EtherType, HostName, PlainPath, RdmaName};
 use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
 use crate::plan::{OppositePaths, is_queue_size};
 use crate::probe::protocol::{LONGEST_RUN_MS, MOST_MESSAGES};
@@ -46,6 +46,13 @@ pub enum Verb {
     Uninstall(UninstallArgs),
     /// Install on other hosts over SSH, all at once; each is as it was or fully installed.
     Deploy(DeployArgs),
+    /// Find what is wrong with a fabric, the first cause on top; live, or from captured facts.
+    ///
+    /// Exit code 0 when nothing is wrong, 1 with findings, 2 when hosts or files could not be read. Changes
+    /// nothing.
+    Doctor(DoctorArgs),
+    /// Print the second plane's netplan file of hosts, to review and install; writes nothing.
+    Netplan(NetplanArgs),
     /// Print what completes the command line in a shell.
     Completions(CompletionsArgs),
     /// Tag what one RDMA device sends from one UDP source port with another EtherType, until told to stop.
@@ -339,6 +346,13 @@ pub struct InventoryArgs {
     /// Take this RDMA device as a fabric function (may be repeated) in place of every mlx5 device.
     #[arg(long = "device", value_name = "RDMA_DEVICE", conflicts_with = "hosts")]
     pub devices: Vec<RdmaName>,
+    /// Ask for this address by ARP on every fabric port, and note whose MAC answers where (may be repeated;
+    /// needs root).
+    #[arg(long = "ask-wire", value_name = "ADDR")]
+    pub wire: Vec<Ipv4Addr>,
+    /// Look into this NCCL library, or the one in this folder (an absolute path; may be repeated).
+    #[arg(long = "nccl-library", value_name = "PATH")]
+    pub nccl_libraries: Vec<PlainPath>,
     /// Replace names of hosts, addresses (but for their last octet), MACs, GUIDs and command lines,
     /// the same by the same within one run, so that the facts can be shown to others: name all
     /// hosts of a ring in one run.
@@ -475,6 +489,80 @@ pub struct DeployArgs {
     #[arg(long)]
     pub json: bool,
     /// Hosts to deploy to, as ssh and the plan call them.
+    #[arg(value_name = "HOST", required = true)]
+    pub hosts: Vec<HostName>,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Take DIR/<host>.json as the facts of each host, of every file there when no host is named; without it
+    /// the hosts are asked over SSH.
+    #[arg(long, value_name = "DIR")]
+    pub inventory: Option<PathBuf>,
+    /// The plan that the fabric was set up by: the mesh is held against it, and its hosts are the default.
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// Hold the environment of an engine or launcher against the fabric (may be repeated).
+    #[arg(long = "env", value_name = "FILE")]
+    pub envs: Vec<PathBuf>,
+    /// Explain an NCCL log, and errors of the engine, perftest, tc or the kernel in it (may be repeated); `-` for
+    /// standard input.
+    #[arg(long = "nccl-log", value_name = "FILE")]
+    pub logs: Vec<PathBuf>,
+    /// Compare this NCCL library, or the one in this folder (an absolute path), of all hosts (may be repeated).
+    #[arg(
+        long = "nccl-library",
+        value_name = "PATH",
+        conflicts_with = "inventory"
+    )]
+    pub nccl_libraries: Vec<PlainPath>,
+    /// Ask the wire, too: ARP probes on every fabric port of every live host tell whose MAC answers on which
+    /// cable, before any subnet agrees. Needs root on the hosts.
+    #[arg(long, conflicts_with_all = ["inventory", "watch"])]
+    pub wire: bool,
+    /// Watch the counters of the live hosts for so long while a load runs: bytes and losses of each function
+    /// each second, and which function carries nothing. With `--json` one line a second.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["inventory", "envs", "logs", "nccl_libraries"], value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub watch: Option<u32>,
+    /// With `--watch`: keep the counters in this file for node_exporter's textfile collector (NAME.prom),
+    /// replaced as a whole each second.
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    pub metrics: Option<PathBuf>,
+    /// Watch this RDMA device of this host (may be repeated) in place of every mlx5 device.
+    #[arg(
+        long = "device",
+        value_name = "RDMA_DEVICE",
+        requires = "watch",
+        conflicts_with = "hosts"
+    )]
+    pub devices: Vec<RdmaName>,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// The ring's hosts in TP rank order, the head first. Without any: the plan's, else those of the folder,
+    /// else this host alone.
+    #[arg(value_name = "HOST")]
+    pub hosts: Vec<HostName>,
+}
+
+/// `netplan`
+#[derive(Debug, Args)]
+pub struct NetplanArgs {
+    /// Take the addresses of this plan.
+    #[arg(long, value_name = "FILE", conflicts_with = "inventory")]
+    pub plan: Option<PathBuf>,
+    /// Take the facts of all hosts of the ring from this folder: the second plane that they have, or one that
+    /// follows the first plane. Without this and without a plan the installed plan counts.
+    #[arg(long, value_name = "DIR")]
+    pub inventory: Option<PathBuf>,
+    /// Print the steps that take the second plane away for good.
+    #[arg(long)]
+    pub remove: bool,
+    /// One JSON report on stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Hosts to print for.
     #[arg(value_name = "HOST", required = true)]
     pub hosts: Vec<HostName>,
 }

@@ -18,6 +18,7 @@
 //! | [`collect()`](collect::collect) | this host's inventory | kernel, device |
 //! | [`marker`] | the source marker of one RDMA device: its rule, and holding it | device, kernel |
 //! | [`mesh`] | a host's plan against what the host has: comparison, changes, findings | none |
+//! | [`doctor`] | facts of all nodes to what is wrong: causes, and what follows from each | none |
 //! | [`node`] | this host as `mesh` changes it: identity, state between runs, kernel and systemd | kernel, files |
 //! | [`probe`] | RDMA-write latency over the paths of a plan, and the proof of the path | device, kernel, child processes |
 //! | [`install`] | the program, its units and its plan on a host: all put in place, or none | files |
@@ -28,6 +29,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic))]
 
 pub mod collect;
+pub mod doctor;
 pub mod facts;
 pub mod files;
 pub mod finding;

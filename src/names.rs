@@ -104,6 +104,39 @@ name_type!(
     "the name of a counter or setting of letters, digits, '_', '.', ':' and '-' that starts with a letter or digit (64 characters at most)"
 );
 
+/// A file on other hosts too, as a word of their shells: an absolute path of letters, digits, `/`, `_`, `.`
+/// and `-`, without `..`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlainPath(String);
+
+impl PlainPath {
+    /// Longest path (`PATH_MAX`, `linux/limits.h`, less the closing NUL).
+    const LONGEST: usize = 4095;
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for PlainPath {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let plain = text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"/_.-".contains(&b));
+        let up = text.split('/').any(|part| part == "..");
+        if text.starts_with('/') && plain && !up && text.len() <= PlainPath::LONGEST {
+            Ok(PlainPath(text.to_owned()))
+        } else {
+            Err(NameError::new(
+                text,
+                "an absolute path of letters, digits, '/', '_', '.' and '-', without '..',",
+            ))
+        }
+    }
+}
+
 /// Text of the kernel or of a process that is shown and compared, never used as a name: printable
 /// ASCII, at most [`Text::LONGEST`] characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -463,6 +496,19 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plain_path_is_one_word_of_any_shell() {
+        for good in ["/opt/nccl", "/opt/nccl/libnccl.so.2.30.7", "/a-b_c"] {
+            assert_eq!(good.parse::<PlainPath>().unwrap().as_str(), good);
+        }
+        for bad in [
+            "", "nccl", "-rf", "/a b", "/a;b", "/a'b", "/$(id)", "/a/../b", "/..", "/a\nb",
+            "/\u{e4}",
+        ] {
+            assert!(bad.parse::<PlainPath>().is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn names_that_could_be_an_option_a_path_or_a_shell_word_are_refused() {

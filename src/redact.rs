@@ -8,7 +8,7 @@
 //! | IPv4 addresses, also inside mapped GIDs | other addresses | common prefixes of every length, private ranges, the last octet |
 //! | IPv6 addresses | other addresses | common /64s, link-local |
 //! | GUIDs, UUIDs | other ones | equality |
-//! | command lines and process names | `command1` … | equality |
+//! | command lines and process names, folders of paths, names of netplan files | `command1` … | equality |
 //!
 //! Names of network and RDMA devices stay: they say where a port sits, not whose it is. The
 //! replacement is keyed by chance, anew in every run.
@@ -26,6 +26,12 @@ const HOST_KEYS: [&str; 4] = ["host", "hostname", "nodename", "node_desc"];
 const COMMAND_LINE: &str = "command_line";
 /// The key whose value is the name of a process, beside a `pid`; of a kernel module, without.
 const OWNER: &str = "owner";
+/// The key whose value is the path of a file: its folder may have a user's name in it.
+const PATH: &str = "path";
+/// The key whose value is the name of a file of netplan, which may have the UUID of a connection in it.
+const NETPLAN_FILE: &str = "file";
+/// How NetworkManager's own files of netplan begin, which says whose they are.
+const NETWORK_MANAGER: &str = "90-NM-";
 
 /// Replaces, consistently over all documents that it is given.
 pub struct Redactor {
@@ -114,6 +120,8 @@ impl Redactor {
                         {
                             *text = self.command(text);
                         }
+                        Value::Text(text) if key == PATH => *text = self.path(text),
+                        Value::Text(text) if key == NETPLAN_FILE => *text = self.netplan(text),
                         Value::Array(edits) if key == "edits" => self.edits(edits),
                         value => self.walk(key, value),
                     }
@@ -154,6 +162,23 @@ impl Redactor {
         }
         let next = format!("command{}", self.commands.len() + 1);
         self.commands.entry(text.to_owned()).or_insert(next).clone()
+    }
+
+    /// A path with another folder; the file's own name says what it is.
+    fn path(&mut self, text: &str) -> String {
+        match text.rsplit_once('/') {
+            Some((folder, file)) => format!("/{}/{file}", self.command(folder).trim_matches('/')),
+            None => text.to_owned(),
+        }
+    }
+
+    fn netplan(&mut self, text: &str) -> String {
+        let start = if text.starts_with(NETWORK_MANAGER) {
+            NETWORK_MANAGER
+        } else {
+            ""
+        };
+        format!("{start}{}.yaml", self.command(text))
     }
 
     /// The words that a `pedit` action writes: a MAC or an IPv4 address in them follows the others
@@ -476,6 +501,18 @@ mod tests {
         ] {
             assert!(!out.contains(secret), "{secret} in {out}");
         }
+    }
+
+    #[test]
+    fn a_path_keeps_the_name_of_its_file_alone_and_a_netplan_file_whose_it_is() {
+        let text = r#"{"path": "/home/ann/lib/libnccl.so.2", "file": "90-NM-5c5c3b1e-3f0a-4c7a-9f61-0b6d1a2c3d4e.yaml",
+                       "other": {"file": "41-ann.yaml"}}"#;
+        let new = redacted(text);
+        assert!(!new.contains("ann") && !new.contains("5c5c3b1e"), "{new}");
+        assert!(
+            new.contains("/libnccl.so.2") && new.contains("90-NM-"),
+            "{new}"
+        );
     }
 
     #[test]

@@ -59,11 +59,11 @@ pub enum RemoteError {
 /// when that works.
 ///
 /// The arguments are this program's own words and validated names: they go into a shell line as they
-/// are, so anything but letters, digits, `-`, `_` and `.` is refused by an assertion in debug builds.
+/// are, so anything but letters, digits, `-`, `_`, `.` and `/` is refused by an assertion in debug builds.
 pub fn remote_line(arguments: &[&str]) -> String {
     debug_assert!(arguments.iter().all(|a| {
         a.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            .all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
     }));
     let words = arguments.join(" ");
     // `sh -c`, because the user's login shell need not be one that reads this.

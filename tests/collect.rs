@@ -21,7 +21,7 @@ use serde_json::Value;
 fn this_machine_has_a_valid_inventory_with_honest_holes() {
     let inventory = collect(&Options {
         host: Some("here".parse().unwrap()),
-        devices: Vec::new(),
+        ..Options::default()
     })
     .unwrap();
     let text = json::pretty(&inventory);
@@ -61,6 +61,7 @@ fn a_device_that_is_not_there_is_left_out_by_name() {
     let options = Options {
         host: None,
         devices: vec!["no-such-device".parse().unwrap()],
+        ..Options::default()
     };
     let inventory = collect(&options).unwrap();
     assert!(inventory.ports.is_empty());

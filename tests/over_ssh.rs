@@ -676,3 +676,123 @@ fn an_ssh_user_deploys_by_sudo_and_what_that_user_changes_afterwards_is_not_run(
     lab.on("spark1", "hairpin-mesh uninstall");
     assert_same(&lab, "spark1", &before[0]);
 }
+
+#[test]
+fn the_doctor_says_of_live_hosts_what_it_says_of_their_facts() {
+    let Some(mut lab) = Lab::new() else { return };
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/doctor/base");
+    let hosts = ["spark1", "spark2", "spark3", "spark4"];
+    std::fs::create_dir(lab.path("facts")).unwrap();
+    for host in hosts {
+        let facts = std::fs::read_to_string(base.join(format!("{host}.json"))).unwrap();
+        let facts = if host == "spark3" {
+            facts.replacen("\"mtu\": 9000", "\"mtu\": 1500", 1)
+        } else {
+            facts
+        };
+        let file = lab.path(&format!("facts/{host}.json"));
+        std::fs::write(&file, facts).unwrap();
+        let told = script(&lab, host, &format!("exec cat '{}'", file.display()));
+        lab.host(host, Some(&told));
+    }
+    let live = lab.run(&[&["doctor", "--json"][..], &hosts].concat());
+    let captured = lab.run(&["doctor", "--json", "--inventory", "facts"]);
+    assert_eq!(live.status.code(), Some(1), "{live:?}");
+    assert_eq!(captured.status.code(), Some(1));
+    assert_eq!(live.stdout, captured.stdout);
+    let report: Value = serde_json::from_slice(&live.stdout).unwrap();
+    assert_eq!(report["findings"][0]["code"], "port-mtu");
+
+    // One that does not answer is trouble, and the others are diagnosed all the same.
+    let output = lab.run(&["doctor", "--json", "spark1", "spark2", "spark3", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failed"][0]["host"], "nowhere");
+    assert_eq!(report["healthy"], false);
+    assert_eq!(report["findings"][0]["code"], "port-mtu");
+}
+
+#[test]
+fn hosts_are_watched_together_and_the_function_that_carries_nothing_is_named() {
+    let Some(mut lab) = Lab::new() else { return };
+    let line = |second: u64, busy: u64| {
+        format!(
+            "echo '{{\"schema\": \"hairpin-mesh.traffic/v1\", \"second\": {second}, \"looks\": [{{\"host\": \"x\", \"at_ms\": {}, \"functions\": [\
+             {{\"device\": \"rocep1s0f0\", \"socket\": 0, \"sent_bytes\": {busy}, \"received_bytes\": 0, \"losses\": {{}}}}, \
+             {{\"device\": \"roceP2p1s0f0\", \"socket\": 0, \"sent_bytes\": 1, \"received_bytes\": 0, \"losses\": {{}}}}]}}], \"rates\": [], \"failed\": []}}'",
+            second * 1000
+        )
+    };
+    let good = script(
+        &lab,
+        "good",
+        &[line(0, 0), line(1, 5_000_000), line(2, 9_000_000)].join("\n"),
+    );
+    lab.host("spark1", Some(&good));
+    lab.host("spark2", Some(&good));
+    let output = lab.run(&[
+        "doctor",
+        "--watch",
+        "2",
+        "--json",
+        "--metrics",
+        "mesh.prom",
+        "spark1",
+        "spark2",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let lines: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[1]["rates"][1]["host"], "spark2");
+    assert_eq!(
+        lines[1]["rates"][1]["functions"][0]["sent_bytes_per_second"],
+        5_000_000
+    );
+    assert_eq!(
+        lines[2]["rates"][0]["functions"][0]["sent_bytes_per_second"],
+        4_000_000
+    );
+    let findings = lines[2]["findings"].as_array().unwrap();
+    let idle: Vec<(&str, &str)> = findings
+        .iter()
+        .map(|f| (f["host"].as_str().unwrap(), f["object"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        idle,
+        [("spark1", "roceP2p1s0f0"), ("spark2", "roceP2p1s0f0")]
+    );
+    let prom = std::fs::read_to_string(lab.path("mesh.prom")).unwrap();
+    assert!(
+        prom.contains(
+            "hairpin_mesh_sent_bytes_total{host=\"spark2\",device=\"rocep1s0f0\"} 9000000\n"
+        ),
+        "{prom}"
+    );
+
+    // A link in the place of the file is replaced, not followed.
+    std::fs::write(lab.path("other"), "kept").unwrap();
+    std::os::unix::fs::symlink(lab.path("other"), lab.path("link.prom")).unwrap();
+    let output = lab.run(&["doctor", "--watch", "2", "--metrics", "link.prom", "spark1"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("4 MB/s") || text.contains("4500 kB/s"),
+        "{text}"
+    );
+    assert!(text.contains("[function-idle]"), "{text}");
+    assert_eq!(std::fs::read_to_string(lab.path("other")).unwrap(), "kept");
+
+    // One that ends early, or tells something else, is trouble and named.
+    let garbage = script(&lab, "garbage", "echo hello; echo why >&2");
+    lab.host("spark3", Some(&garbage));
+    let output = lab.run(&["doctor", "--watch", "2", "--json", "spark1", "spark3"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("spark3: its line: is not JSON"),
+        "{output:?}"
+    );
+}

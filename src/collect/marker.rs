@@ -5,8 +5,9 @@ use crate::kernel::process::Process;
 use crate::names::{RdmaName, Text};
 use crate::plan::mesh::MARKER_UNIT;
 
-/// All markers: what runs in a marker's unit, and what was started like one outside a unit.
-pub(super) fn all() -> Fact<Vec<Marker>> {
+/// All markers: what runs in a marker's unit, and what was started like one outside a unit. `holders` gives
+/// the processes that have a device open.
+pub(super) fn all(mut holders: impl FnMut(&RdmaName) -> Fact<Vec<u32>>) -> Fact<Vec<Marker>> {
     if Process::others_are_hidden() {
         return Fact::because("/proc does not show the processes of other users (hidepid)");
     }
@@ -15,7 +16,20 @@ pub(super) fn all() -> Fact<Vec<Marker>> {
         Err(error) => return Fact::because(error),
     };
     // A process that ends while it is looked at is no marker any more.
-    Fact::Known(processes.into_iter().filter_map(marker).collect())
+    let mut markers: Vec<Marker> = processes.into_iter().filter_map(marker).collect();
+    for marker in &mut markers {
+        if let Some(device) = &marker.device {
+            // A process that it started may hold it, as `strace marker` does.
+            marker.holds_device = holders(device).map(|pids| {
+                let its = |pid: &u32| {
+                    let unit = Process(*pid).unit().ok().flatten();
+                    unit.is_some() && unit.as_deref() == marker.unit.as_ref().map(Text::as_str)
+                };
+                pids.contains(&marker.pid) || pids.iter().any(its)
+            });
+        }
+    }
+    Fact::Known(markers)
 }
 
 fn marker(process: Process) -> Option<Marker> {
@@ -38,6 +52,7 @@ fn marker(process: Process) -> Option<Marker> {
         unit: unit.map(|unit| unit.as_str().into()),
         pid: process.0,
         started_seconds: process.started().ok()?,
+        holds_device: Fact::unmentioned(),
         command_line: arguments
             .map(|arguments| Text::from_bytes(&arguments.join(&b' ')))
             .into(),

@@ -6,6 +6,8 @@
 //! | `port.rs` | the facts of one fabric port |
 //! | `node.rs` | the facts of the node |
 //! | `marker.rs` | the processes that hold RDMA-TX rules |
+//! | `nccl.rs` | NCCL libraries: marker string and SHA-256 |
+//! | `traffic.rs` | the counters of its functions, again and again |
 //! | `record.rs` | this program's record that a hairpin queue size was set |
 //!
 //! A fact that cannot be read is "not observed" with the reason, and never fails the inventory.
@@ -13,16 +15,21 @@
 //! (the eswitch mode, our own record) are not observed.
 
 mod marker;
+mod nccl;
 pub(crate) mod node;
 pub(crate) mod port;
 pub mod record;
+pub mod traffic;
 
 use std::fmt::Display;
 
-use crate::facts::{Fact, Inventory, LeftOut, MOST_ROWS, Neighbour, NodeFacts, Qdisc, Route};
+use crate::facts::{
+    Fact, Inventory, LeftOut, MOST_ROWS, Neighbour, NodeFacts, Qdisc, Route, WireAnswer,
+};
 use crate::kernel::devlink::Devlink;
 use crate::kernel::ethtool::Ethtool;
 use crate::kernel::netlink;
+use crate::kernel::packet;
 use crate::kernel::rdma::{self, Nldev};
 use crate::kernel::route::{Link, Listing, Rtnetlink};
 use crate::kernel::sysfs;
@@ -47,6 +54,10 @@ pub struct Options {
     /// RDMA devices whose ports are described, in this order; when empty, those of the fabric's NIC
     /// by rising PCI address.
     pub devices: Vec<RdmaName>,
+    /// Addresses to ask for by ARP on every port; none to ask nobody.
+    pub wire: Vec<std::net::Ipv4Addr>,
+    /// NCCL libraries to look into: files, or folders of `libnccl.so.2.30.7` or `libnccl.so.2`.
+    pub nccl_libraries: Vec<std::path::PathBuf>,
 }
 
 /// Why there is no inventory at all.
@@ -68,8 +79,21 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
     let tables = Tables::read(&mut sources, &mut left_out);
 
     let routes = tables.routes.clone();
-    let node = NodeFacts {
+    let holders = |device: &RdmaName| {
+        let devices = tables.rdma_devices.as_ref();
+        devices.and_then(|all| match all.iter().find(|known| known.name == *device) {
+            Some(known) => ask(&mut sources.nldev, "who has the device open", |nldev| {
+                nldev.openers(known.index)
+            }),
+            // It went, and whoever had it open has it no more.
+            None => Fact::Known(Vec::new()),
+        })
+    };
+    let markers = marker::all(holders);
+    let mut node = NodeFacts {
         routes,
+        markers,
+        nccl_libraries: nccl::libraries(&options.nccl_libraries),
         ..node::facts()
     };
     let mut ports: Vec<crate::facts::PortFacts> = Vec::new();
@@ -93,6 +117,11 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
             }
         }
     }
+    if !options.wire.is_empty() {
+        ask_the_wire(&options.wire, &mut ports);
+    }
+    let names: Vec<NetdevName> = ports.iter().map(|port| port.netdev.clone()).collect();
+    node.netplan_files = node::netplan_files(&names);
     Ok(Inventory {
         host,
         ports,
@@ -100,6 +129,24 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
         node,
         left_out: left_out.0,
     })
+}
+
+/// How long answers of the wire are waited for.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
+
+fn ask_the_wire(addresses: &[std::net::Ipv4Addr], ports: &mut [crate::facts::PortFacts]) {
+    let asked: Vec<(u32, crate::names::Mac)> = ports
+        .iter()
+        .map(|port| (port.details.ifindex.known().copied().unwrap_or(0), port.mac))
+        .collect();
+    let answers = packet::ask(&asked, addresses, PATIENCE);
+    for (port, answers) in ports.iter_mut().zip(answers) {
+        let row = |(address, mac): (std::net::Ipv4Addr, crate::names::Mac)| WireAnswer {
+            address: address.into(),
+            mac,
+        };
+        port.details.wire = Fact::from(answers).map(|all| all.into_iter().map(row).collect());
+    }
 }
 
 /// The name that `uname -n` gives: whole, or up to its first dot when it is not one as a whole.

@@ -1,11 +1,10 @@
 //! The facts of the node.
 
-use crate::collect::marker;
-use crate::facts::{Fact, Machine, Memory, NodeFacts, NodeSysctls};
+use crate::facts::{Fact, Machine, Memory, NetplanFile, NodeFacts, NodeSysctls};
 use crate::kernel::sysfs;
-use crate::names::Text;
+use crate::names::{NetdevName, Text};
 
-/// All but the routes, which the caller has.
+/// All but the routes, the markers and what depends on the ports, which the caller has.
 pub(super) fn facts() -> NodeFacts {
     NodeFacts {
         program: Fact::Known(
@@ -43,8 +42,71 @@ pub(super) fn facts() -> NodeFacts {
             snmp(table, "Ip", "ForwDatagrams")
         }),
         routes: Fact::unmentioned(),
-        markers: marker::all(),
+        markers: Fact::unmentioned(),
+        rdma_core: from_table("/proc/self/maps", verbs_library),
+        modules: from_table("/proc/modules", |table| Some(first_words(table))),
+        netplan_files: Fact::unmentioned(),
+        nccl_libraries: Fact::unmentioned(),
     }
+}
+
+/// Version in the name of the file that libibverbs was loaded from: `libibverbs.so.1.14.50.0`.
+fn verbs_library(maps: &str) -> Option<Text> {
+    let file = maps.lines().find_map(|line| {
+        let path = line.split_ascii_whitespace().nth(5)?;
+        path.rsplit('/').next()?.strip_prefix("libibverbs.so.")
+    });
+    file.map(Text::from)
+}
+
+fn first_words(table: &str) -> Vec<Text> {
+    let words = table
+        .lines()
+        .filter_map(|line| line.split_ascii_whitespace().next());
+    let mut words: Vec<Text> = words.map(Text::from).collect();
+    words.sort();
+    words.truncate(crate::facts::MOST_ROWS);
+    words
+}
+
+/// Where netplan's files are.
+const NETPLAN: &str = "/etc/netplan";
+
+/// The files of netplan that name one of these ports. Nothing in them is taken but that.
+pub(super) fn netplan_files(ports: &[NetdevName]) -> Fact<Vec<NetplanFile>> {
+    let names: Vec<Text> = match sysfs::names(NETPLAN) {
+        Ok(names) => names,
+        // A host that does not use netplan has no such folder.
+        Err(error) if error.is_absent() => return Fact::Known(Vec::new()),
+        Err(error) => return Fact::because(error),
+    };
+    let mut files = Vec::new();
+    for name in names.iter().filter(|name| name.as_str().ends_with(".yaml")) {
+        let text = match sysfs::table(std::path::Path::new(NETPLAN).join(name.as_str())) {
+            Ok(text) => text,
+            Err(error) => return Fact::because(error),
+        };
+        let netdevs = named(&text, ports);
+        if !netdevs.is_empty() {
+            files.push(NetplanFile {
+                file: name.clone(),
+                netdevs,
+            });
+        }
+    }
+    Fact::Known(files)
+}
+
+/// The ports whose names stand in a text as words of their own, outside comments.
+fn named(text: &str, ports: &[NetdevName]) -> Vec<NetdevName> {
+    let mut words = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let parts = line.split(|c: char| !(c.is_ascii_alphanumeric() || "_.-".contains(c)));
+        words.extend(parts);
+    }
+    let is_named = |port: &&NetdevName| words.contains(port.as_str());
+    ports.iter().filter(is_named).cloned().collect()
 }
 
 /// A setting of one device, or of `all`.
@@ -127,6 +189,25 @@ mod tests {
         let without = memory("MemTotal: 100 kB\nMemAvailable: 50 kB\n").unwrap();
         assert_eq!((without.cma_total_kb, without.cma_free_kb), (None, None));
         assert_eq!(memory("MemFree: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_version_of_rdma_core_is_in_the_name_of_the_library() {
+        let maps = "7f00-7f01 r--p 00000000 08:01 12 /usr/lib/libc.so.6\n7f02-7f03 r-xp 00001000 08:01 77  /usr/lib/x/libibverbs.so.1.14.50.0\n7f04-7f05 rw-p 00000000 00:00 0\n";
+        assert_eq!(verbs_library(maps), Some("1.14.50.0".into()));
+        assert_eq!(verbs_library("7f04-7f05 rw-p 00000000 00:00 0\n"), None);
+    }
+
+    #[test]
+    fn a_netplan_file_names_a_port_by_a_word_of_its_own() {
+        let ports: Vec<NetdevName> = ["enp1s0f0np0", "enp1s0f1np1", "enp1s0f1"]
+            .iter()
+            .map(|name| name.parse().unwrap())
+            .collect();
+        let text = "network:\n  ethernets:\n    enp1s0f0np0: # not enp1s0f1np1\n      mtu: 9000\n";
+        assert_eq!(named(text, &ports), ports[..1]);
+        let text = "match: {name: \"enp1s0f1np1\"}";
+        assert_eq!(named(text, &ports), ports[1..2]);
     }
 
     #[test]

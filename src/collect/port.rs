@@ -240,6 +240,7 @@ impl Subject<'_> {
                 qdiscs: of_device(&self.tables.qdiscs, link.index),
                 filters: self.filters(sources, left_out),
                 neighbours: of_device(&self.tables.neighbours, link.index),
+                wire: Fact::unmentioned(),
                 queue_pairs: self.queue_pairs(sources, left_out),
                 counters: self.counters("counters"),
                 hw_counters: self.counters("hw_counters"),

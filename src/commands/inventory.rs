@@ -1,5 +1,7 @@
 //! `inventory`: the facts of this host, or of others over SSH.
 
+use std::net::Ipv4Addr;
+
 use serde::Serialize;
 
 use super::{Exit, Trouble};
@@ -8,7 +10,7 @@ use crate::collect;
 use crate::facts::Inventory;
 use crate::files;
 use crate::json::{At, DocumentError, Value, parse, pretty};
-use crate::names::HostName;
+use crate::names::{HostName, PlainPath};
 use crate::output;
 use crate::redact::Redactor;
 use crate::remote;
@@ -23,10 +25,27 @@ pub(super) struct Asked {
     pub(super) inventory: Inventory,
 }
 
+/// What an inventory has beyond what every one has.
+#[derive(Default, Clone, Copy)]
+pub(super) struct More<'a> {
+    /// NCCL libraries to look into.
+    pub(super) nccl_libraries: &'a [PlainPath],
+    /// Addresses to ask for on the wire.
+    pub(super) wire: &'a [Ipv4Addr],
+}
+
 /// Asks all hosts at once; results in their order, each failure a line that names the host.
-pub(super) fn ask_all(hosts: &[HostName]) -> Vec<Result<Asked, String>> {
+pub(super) fn ask_all(hosts: &[HostName], more: &More) -> Vec<Result<Asked, String>> {
+    let mut arguments = vec!["inventory", "--json"];
+    for path in more.nccl_libraries {
+        arguments.extend(["--nccl-library", path.as_str()]);
+    }
+    let addresses: Vec<String> = more.wire.iter().map(ToString::to_string).collect();
+    for address in &addresses {
+        arguments.extend(["--ask-wire", address]);
+    }
     let question = remote::Question {
-        arguments: &["inventory", "--json"],
+        arguments: &arguments,
         input: &[],
         answers: &[0],
     };
@@ -82,12 +101,22 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
             "--host {host} is given twice, every host once wanted"
         )));
     }
+    let more = More {
+        nccl_libraries: &args.nccl_libraries,
+        wire: &args.wire,
+    };
     let mut failed = Vec::new();
     let mut documents: Vec<(String, Value)> = Vec::new();
     if args.hosts.is_empty() {
         let options = collect::Options {
             host: None,
             devices: args.devices.clone(),
+            wire: args.wire.clone(),
+            nccl_libraries: args
+                .nccl_libraries
+                .iter()
+                .map(|path| path.as_str().into())
+                .collect(),
         };
         let inventory = collect::collect(&options).map_err(|e| Trouble::Usage(e.to_string()))?;
         for what in &inventory.left_out {
@@ -106,7 +135,7 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
         let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
         documents.push((inventory.host.to_string(), value));
     } else {
-        for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts)) {
+        for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts, &more)) {
             match result {
                 Ok(asked) => documents.push((host.to_string(), asked.document)),
                 Err(why) => failed.push(why),

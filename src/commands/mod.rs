@@ -7,6 +7,8 @@
 //! | `up.rs`, `down.rs` | `up`, `down` |
 //! | `verify.rs` | `verify` |
 //! | `install.rs`, `uninstall.rs`, `deploy.rs` | `install`, `uninstall`, `deploy` |
+//! | `doctor.rs`, `watch.rs` | `doctor`, and its `--watch` |
+//! | `netplan.rs` | `netplan` |
 //! | `completions.rs` | `completions` |
 //! | `marker.rs` | `marker` |
 //! | `probe.rs` | `probe`, and its end on a node |
@@ -16,18 +18,21 @@
 
 mod completions;
 mod deploy;
+mod doctor;
 mod down;
 mod hairpin_queue;
 mod host;
 mod install;
 mod inventory;
 mod marker;
+mod netplan;
 mod plan;
 mod probe;
 mod uninstall;
 mod up;
 mod usage;
 mod verify;
+mod watch;
 
 pub use usage::not_understood;
 
@@ -92,6 +97,8 @@ pub fn run(cli: Cli) -> Exit {
         Verb::Install(args) => install::run(args),
         Verb::Uninstall(args) => uninstall::run(args),
         Verb::Deploy(args) => deploy::run(args),
+        Verb::Doctor(args) => doctor::run(args),
+        Verb::Netplan(args) => netplan::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Marker(args) => marker::run(args),
         Verb::Probe(args) => probe::run(args),

@@ -85,7 +85,7 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
 }
 
 /// The documents of all hosts, in their order; everything that is wrong with any of them at once.
-fn read_all(
+pub(super) fn read_all(
     hosts: &[HostName],
     folder: Option<&Path>,
 ) -> Result<Vec<(Vec<u8>, Inventory)>, Trouble> {
@@ -101,7 +101,7 @@ fn read_all(
                 Ok((bytes, inventory))
             })
             .collect(),
-        None => super::inventory::ask_all(hosts)
+        None => super::inventory::ask_all(hosts, &Default::default())
             .into_iter()
             .map(|result| result.map(|asked| (asked.bytes, asked.inventory)))
             .collect(),

@@ -66,7 +66,12 @@ impl<T> Fact<T> {
 
     /// A fact that the document does not mention.
     pub fn unmentioned() -> Fact<T> {
-        Fact::NotObserved("not in the inventory".into())
+        Fact::NotObserved(UNMENTIONED.into())
+    }
+
+    /// Whether the document does not mention it: an inventory of an earlier program, or of today's tool.
+    pub fn is_unmentioned(&self) -> bool {
+        matches!(self, Fact::NotObserved(why) if why == UNMENTIONED)
     }
 
     /// Not observed, because of `why`: one line, bounded.
@@ -90,6 +95,9 @@ impl<T> Fact<T> {
         }
     }
 }
+
+/// The reason of a fact that the document does not mention.
+const UNMENTIONED: &str = "not in the inventory";
 
 /// A fact that the document does not mention.
 impl<T> Default for Fact<T> {

@@ -41,6 +41,36 @@ record! {
         pub routes: Fact<Vec<Route>>,
         /// Processes that hold, or should hold, an RDMA-TX rule.
         pub markers: Fact<Vec<Marker>>,
+        /// Version of rdma-core, by the file that libibverbs was loaded from: `1.14.50.0`.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub rdma_core: Fact<Text>,
+        /// Kernel modules that are loaded (`/proc/modules`); what is built in is not among them.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub modules: Fact<Vec<Text>>,
+        /// Files of `/etc/netplan` that name a fabric port.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub netplan_files: Fact<Vec<NetplanFile>>,
+        /// The NCCL libraries that were asked for.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub nccl_libraries: Fact<Vec<NcclLibrary>>,
+    }
+
+    /// A file of netplan that names a fabric port.
+    pub struct NetplanFile {
+        /// Its name in `/etc/netplan`.
+        pub file: Text,
+        /// The fabric ports that it names.
+        pub netdevs: Vec<NetdevName>,
+    }
+
+    /// An NCCL library.
+    pub struct NcclLibrary {
+        /// Where it is, as it was asked for.
+        pub path: Text,
+        /// Its SHA-256.
+        pub sha256: Fact<Text>,
+        /// Whether it has the marker string of the switchless ring in it.
+        pub ring_marker: Fact<bool>,
     }
 
     /// Board and firmware, as `/sys/class/dmi/id` has them.
@@ -128,6 +158,9 @@ record! {
         pub filters: Fact<Vec<Filter>>,
         /// Neighbours (ARP and IPv6), without the multicast and broadcast entries.
         pub neighbours: Fact<Vec<Neighbour>>,
+        /// Who answered ARP probes on the port, for whichever addresses were asked for.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub wire: Fact<Vec<WireAnswer>>,
         /// Queue pairs of the RDMA port.
         pub queue_pairs: Fact<Vec<QueuePair>>,
         /// `/sys/class/infiniband/<device>/ports/<port>/counters`
@@ -211,6 +244,14 @@ record! {
         pub mac: Option<Mac>,
         /// `reachable`, `stale`, `permanent`, `failed` ...
         pub state: Text,
+    }
+
+    /// An answer to an ARP probe.
+    pub struct WireAnswer {
+        /// The address that was asked for.
+        pub address: IpAddr,
+        /// The MAC of the port that answered.
+        pub mac: Mac,
     }
 
     /// A queueing discipline.
@@ -340,6 +381,10 @@ record! {
         pub pid: u32,
         /// When it started, seconds since boot.
         pub started_seconds: u64,
+        /// Whether it has the RDMA device, as it is now, open: one that had it open before the driver was
+        /// re-initialised has not, and its rule is gone.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub holds_device: Fact<bool>,
         /// Its command line.
         pub command_line: Fact<Text>,
     }

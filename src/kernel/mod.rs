@@ -15,6 +15,7 @@
 //! | `statistics.rs` | the statistics that a driver keeps of its network device (`ethtool -S`) |
 //! | `devlink.rs` | the devlink family: parameters, reload counters, eswitch |
 //! | `rdma.rs` | RDMA netlink (nldev): devices, ports, queue pairs |
+//! | `packet.rs` | ARP probes on the wire, and who answers |
 //! | `sysfs.rs` | small bounded reads below `/sys` and `/proc` |
 //! | `process.rs` | processes: command, start, control group |
 //! | `dbus.rs` | D-Bus messages as bytes, and a connection |
@@ -32,6 +33,7 @@ pub mod filter;
 pub mod generic;
 pub mod monitor;
 pub mod netlink;
+pub mod packet;
 pub mod process;
 pub mod rdma;
 pub mod refusal;

@@ -223,7 +223,7 @@ fn queue(plan: &Plan, more: &PortMore, push: &mut impl FnMut(Finding)) {
 const UP: &str = "hairpin-mesh up";
 
 /// What is to be said of an object, beyond that it is right.
-fn object(row: &Row, present: &Present) -> Option<Finding> {
+pub(crate) fn object(row: &Row, present: &Present) -> Option<Finding> {
     let (kind, wanted): (&str, String) = match &row.object {
         Object::Clsact(_) => ("clsact", "a clsact qdisc".into()),
         Object::Rule(_, rule) => ("rule", rule_text(rule)),
@@ -442,7 +442,7 @@ pub fn udp_source_port(local: u32, remote: u32) -> u16 {
 
 /// Ordinary queue pairs that leave from the marker's port by chance, and are then forwarded to the
 /// wrong node. The kernel shows no flow label, so one of a diagonal looks the same.
-fn collisions(host: &HostPlan, present: &Present) -> Vec<Finding> {
+pub(crate) fn collisions(host: &HostPlan, present: &Present) -> Vec<Finding> {
     let mut findings = Vec::new();
     for marker in &host.markers {
         let port = host
@@ -716,7 +716,7 @@ fn is_code(code: &str, cause: &str) -> bool {
 }
 
 /// The port that a finding is about.
-fn port_of(finding: &Finding, host: &HostPlan) -> Option<NetdevName> {
+pub(crate) fn port_of(finding: &Finding, host: &HostPlan) -> Option<NetdevName> {
     let object = finding.object.as_deref()?;
     let first = object.split(' ').next()?;
     let port = host

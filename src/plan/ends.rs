@@ -25,7 +25,7 @@ impl Display for End<'_> {
 }
 
 /// Items joined by `, `.
-pub(super) fn list(items: impl IntoIterator<Item = impl Display>) -> String {
+pub(crate) fn list(items: impl IntoIterator<Item = impl Display>) -> String {
     items
         .into_iter()
         .map(|item| item.to_string())
@@ -34,7 +34,7 @@ pub(super) fn list(items: impl IntoIterator<Item = impl Display>) -> String {
 }
 
 /// `1 port`, `3 ports`.
-pub(super) fn count(n: usize, what: &str) -> String {
+pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

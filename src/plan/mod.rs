@@ -16,7 +16,7 @@
 mod assemble;
 mod derive;
 mod document;
-mod ends;
+pub(crate) mod ends;
 pub mod mesh;
 pub mod ring;
 pub mod topology;
@@ -28,6 +28,7 @@ use serde::{Serialize, Serializer};
 
 pub use self::assemble::{Choices, RouteStrategy, RuleIdentity, assemble};
 pub use self::derive::{Derived, derive};
+pub(crate) use self::derive::{Located, PORTS_PER_DOMAIN, survey};
 use crate::facts::Inventory;
 use crate::finding::{Finding, Severity};
 use crate::json::{At, DocumentError};

@@ -8,6 +8,7 @@
                                  and that nothing else changes
   native.py marker               the marker at rest, killed, refused, and when its device is initialised anew
   native.py probe                verdicts of all paths, and of each misbehaviour of the NIC
+  native.py doctor               faults made on live nodes: the one cause that the doctor names, and silence once cured
   native.py demo                 the whole job for a reader: plan, up, verify, RDMA, down
   native.py queue                hairpin-queue and up --set-hairpin-queue: what is loaded, what comes back, what is
                                  kept, who is in the way
@@ -26,7 +27,7 @@ import sys
 import xml.etree.ElementTree
 
 import mesh
-from mesh import LIMIT, NODES, at_once, check, forwarded, judged, ok, on, planned, same, scratch
+from mesh import LIMIT, NODES, at_once, check, delete_rule, forwarded, judged, ok, on, planned, same, scratch
 
 PROGRAM = "/opt/dsv41-mesh/bin/hairpin-mesh"
 CALLS = 100  # system calls of `up` with nothing to do, beyond those of a process that does nothing
@@ -658,6 +659,93 @@ def probe():
     ok("nothing is left behind")
 
 
+# ---- doctor --------------------------------------------------------------------------------------------
+
+
+def doctor():
+    """Faults made on live nodes: the first cause that the doctor names, and silence once it is cured."""
+    ring = installed()
+    folder = ring.folder.parent
+
+    def told_of(*arguments):
+        words = [mesh.PROGRAM, "doctor", "--json", *arguments]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT * 2, stdin=subprocess.DEVNULL)
+        check(done.returncode in (0, 1), f"doctor: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def causes(done):
+        # The driver's default is what these nodes start with.
+        findings = json.loads(done.stdout)["findings"]
+        return [f for f in findings if f["code"] != "hairpin-queue-size"]
+
+    def finds(what, code, host):
+        done = told_of(*NODES)
+        found = causes(done)
+        said = json.dumps(found, indent=1)
+        check(done.returncode == 1 and found and found[0]["code"] == code, f"{what}: {code} first wanted\n{said}")
+        check(host in (found[0]["host"] or found[0]["found"]), f"{what}: {host} wanted\n{said}")
+        others = [f["code"] for f in found[1:] if f["severity"] == "problem"]
+        check(not others, f"{what}: one cause wanted, and there is {others}\n{said}")
+        ok(f"{what}: {code} alone, with {len(codes_of(found)) - 1} that follow")
+
+    def silent(what):
+        found = causes(told_of(*NODES))
+        check(not found, f"{what}: nothing wanted\n{json.dumps(found, indent=1)}")
+
+    silent("a ring without a mesh")
+    at_once(up, NODES)
+    silent("a mesh that is up")
+    facts = folder / "facts"
+    words = [mesh.PROGRAM, "inventory", "--out", str(facts), *(word for node in NODES for word in ("--host", node))]
+    subprocess.run(words, check=True, capture_output=True, timeout=LIMIT * 2)
+    once = told_of("--inventory", str(facts), *NODES)
+    check(once.stdout == told_of("--inventory", str(facts), *NODES).stdout and not causes(once), "captured facts are judged in another way")
+    ok("a healthy ring: nothing, live and from its captured facts")
+
+    asked = told_of("--wire", *NODES)
+    cables = json.loads(asked.stdout)["cabling"]["cables"]
+    check(not causes(asked) and len(cables) == len(NODES) and all(c["shown_by"] == "wire" for c in cables), f"the wire shows {cables}")
+    ok("the wire, asked on every port: every cable")
+
+    path = ring.diagonals[0]
+    source, target, (there, _) = ring.ends(path)
+    node = path["from"]
+    on(node, "ip route del {0}/32".format(target["ipv4"].split("/")[0]))
+    finds("a route is gone", "route-missing", node)
+    up(node)
+    delete_rule(there)
+    finds("a rule is gone", "rule-missing", path["via"])
+    up(path["via"])
+    unit = f"dsv41-mesh-marker@{source['rdma']}.service"
+    on(node, f"systemctl stop {unit}")
+    finds("a marker is stopped", "marker-missing", node)
+    on(node, f"systemctl start {unit}")
+    dev = source["netdev"]
+    on(node, f"ip link set {dev} mtu 1500")
+    finds("the MTU of one end is 1500", "port-mtu", node)
+    on(node, f"ip link set {dev} mtu 9000")
+    # Offload of a port whose rules are in the NIC cannot be turned off.
+    ruled = [rule["dev"] for rule in ring.plan["rules"] if rule["host"] == node]
+    free = next(port["netdev"] for port in ring.plan["ports"] if port["host"] == node and port["netdev"] not in ruled)
+    on(node, f"ethtool -K {free} hw-tc-offload off")
+    finds("offload is off", "port-tc-offload", node)
+    on(node, f"ethtool -K {free} hw-tc-offload on")
+    far = next(port for port in ring.plan["ports"] if port["host"] == source["peer_host"] and port["netdev"] == source["peer_netdev"])
+    on(node, f"ip neigh replace {far['ipv4'].split('/')[0]} lladdr 02:00:00:00:00:77 dev {dev} nud reachable")
+    finds("a neighbour has another MAC", "neighbour-mac", node)
+    on(node, f"ip neigh del {far['ipv4'].split('/')[0]} dev {dev}")
+    second = [port for port in ring.plan["ports"] if port["host"] == node and port["domain"] == 1]
+    for port in second:
+        on(node, f"ip -4 addr flush dev {port['netdev']}")
+    finds("a host's second plane has no address", "plane-unaddressed", node)
+    for port in second:
+        on(node, f"ip addr add {port['ipv4']} dev {port['netdev']}")
+    at_once(up, NODES)
+    silent("everything is cured")
+    at_once(down, NODES)
+    ok("cured, and silent again")
+
+
 # ---- queue ---------------------------------------------------------------------------------------------
 
 
@@ -1083,6 +1171,7 @@ def main():
     verbs.add_parser("faults")
     verbs.add_parser("marker")
     verbs.add_parser("probe")
+    verbs.add_parser("doctor")
     verbs.add_parser("demo")
     verbs.add_parser("deploy")
     verbs.add_parser("killed").add_argument("--every", type=int, default=1)
@@ -1094,6 +1183,7 @@ def main():
         "faults": faults,
         "marker": marker,
         "probe": probe,
+        "doctor": doctor,
         "demo": demo,
         "deploy": deploy,
         "killed": lambda: killed(options.every),

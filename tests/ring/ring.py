@@ -804,6 +804,7 @@ def test(options):
                         native("faults"),
                         native("marker"),
                         native("probe"),
+                        native("doctor"),
                     ]
                 )
                 # Each kill costs two re-initialisations: every fifth call in the long run, a few in the gate.

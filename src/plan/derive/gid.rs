@@ -17,7 +17,7 @@ fn maps(entry: &GidEntry, port: &PortFacts, address: Cidr) -> bool {
 }
 
 /// The GID indices at which a port has its address.
-fn valid_gid_indices(port: &PortFacts, address: Cidr) -> BTreeSet<u8> {
+pub(super) fn valid_gid_indices(port: &PortFacts, address: Cidr) -> BTreeSet<u8> {
     match &port.gids {
         Gids::Table(table) => table
             .iter()

@@ -14,7 +14,7 @@ mod gid;
 mod place;
 mod settings;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::facts::{Inventory, PortFacts};
 use crate::finding::Finding;
@@ -36,25 +36,32 @@ pub struct Derived {
 }
 
 /// Ports of a node per domain: one for each way around the ring.
-const PORTS_PER_DOMAIN: usize = 2;
+pub(crate) const PORTS_PER_DOMAIN: usize = 2;
 
 /// A port in its place in its node, with the address that is on the ring.
-struct Located<'a> {
+pub(crate) struct Located<'a> {
     /// Index into the inventories.
-    node: usize,
-    host: &'a HostName,
-    facts: &'a PortFacts,
-    domain: usize,
+    pub(crate) node: usize,
+    pub(crate) host: &'a HostName,
+    pub(crate) facts: &'a PortFacts,
+    pub(crate) domain: usize,
     /// 0 for the lower PCI function of the domain, 1 for the higher.
-    port: usize,
-    address: Option<Cidr>,
+    pub(crate) port: usize,
+    pub(crate) address: Option<Cidr>,
     /// Where no address is chosen because several could be: their networks.
     ambiguous: Vec<Cidr>,
 }
 
 impl<'a> Located<'a> {
-    fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{} {}", self.host, self.facts.netdev)
+    }
+
+    /// The GID indices at which it has the RoCE v2 GID of its address.
+    pub(crate) fn gid_indices(&self) -> BTreeSet<u8> {
+        self.address
+            .map(|address| gid::valid_gid_indices(self.facts, address))
+            .unwrap_or_default()
     }
 
     fn end(&self) -> End<'a> {
@@ -113,6 +120,45 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     if !findings.is_empty() {
         return nothing(findings);
     }
+    let mut survey = survey(hosts, inventories, gid_index);
+    let order = if survey.placed {
+        cables::walk(hosts, &survey.ports, &survey.peers, &mut survey.findings)
+    } else {
+        None
+    };
+    let ring =
+        order.and_then(|order| build(hosts, inventories, &survey.ports, &survey.peers, &order));
+    Derived {
+        ring,
+        gid_index: survey.gid_index,
+        hairpin_queue_size: survey.hairpin_queue_size,
+        findings: survey.findings,
+    }
+}
+
+/// Everything that the inventories give before the ring is walked, of any number of hosts.
+pub(crate) struct Survey<'a> {
+    /// The fabric ports that have a place.
+    pub(crate) ports: Vec<Located<'a>>,
+    /// Peers of ports, as indices: joined by their subnets.
+    pub(crate) peers: HashMap<usize, usize>,
+    /// Whether every node has exactly the ports that a ring needs.
+    pub(crate) placed: bool,
+    /// As in [`Derived`].
+    pub(crate) gid_index: u8,
+    /// As in [`Derived`].
+    pub(crate) hairpin_queue_size: u32,
+    /// Problems and warnings.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Surveys the ports of `hosts`, each given once, from their inventories, in the same order.
+pub(crate) fn survey<'a>(
+    hosts: &'a [HostName],
+    inventories: &'a [Inventory],
+    gid_index: Option<u8>,
+) -> Survey<'a> {
+    let mut findings = Vec::new();
     for (host, inventory) in hosts.iter().zip(inventories) {
         if inventory.host != *host {
             findings.push(
@@ -142,14 +188,10 @@ pub fn derive(hosts: &[HostName], inventories: &[Inventory], gid_index: Option<u
     let hairpin_queue_size = settings::smallest_queue(&ports, &mut findings);
 
     let peers = cables::join(&ports, &mut findings);
-    let order = if placed {
-        cables::walk(hosts, &ports, &peers, &mut findings)
-    } else {
-        None
-    };
-    let ring = order.and_then(|order| build(hosts, inventories, &ports, &peers, &order));
-    Derived {
-        ring,
+    Survey {
+        ports,
+        peers,
+        placed,
         gid_index,
         hairpin_queue_size,
         findings,

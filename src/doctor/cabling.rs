@@ -1,0 +1,620 @@
+//! Which socket is cabled to which, and the fewest moves of plugs that make a ring.
+//!
+//! A cable carries both domains. So where the functions of a socket disagree about its other end, an
+//! address is wrong and no cable; who answers on the wire (the MACs that the kernel has learnt) is
+//! believed before any subnet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::{Fabric, Socket};
+use crate::finding::Finding;
+use crate::plan::PORTS_PER_DOMAIN;
+use crate::plan::ends::{count, list};
+use crate::plan::mesh::DOMAINS;
+
+/// One end of a cable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct End {
+    /// Its host.
+    pub host: String,
+    /// The socket: 0 for the lower functions, 1 for the higher.
+    pub socket: usize,
+    /// The network devices of its functions, joined by `+`.
+    pub ports: String,
+}
+
+/// A cable, as far as the facts show it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cable {
+    /// One end.
+    pub from: End,
+    /// The other end; `null` where nothing shows it.
+    pub to: Option<End>,
+    /// What shows it: `wire` (a MAC that answered there), `subnets`, `elimination`; `null` where nothing does.
+    pub shown_by: Option<&'static str>,
+}
+
+/// The cables of the fabric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cabling {
+    /// Every cable, and every socket whose cable nothing shows.
+    pub cables: Vec<Cable>,
+    /// Whether they make a ring through all hosts; `null` when not all are known.
+    pub is_ring: Option<bool>,
+    /// The fewest moves of plugs that make one; empty when they do, or not all are known.
+    pub moves: Vec<String>,
+}
+
+/// What a socket is cabled to.
+#[derive(Clone, Copy)]
+struct Link {
+    far: Socket,
+    shown_by: &'static str,
+}
+
+pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
+    let sockets: BTreeSet<Socket> = (0..fabric.ports.len())
+        .map(|port| fabric.socket(port))
+        .collect();
+    let wires: BTreeMap<Socket, Socket> = sockets
+        .iter()
+        .filter_map(|socket| Some((*socket, on_the_wire(fabric, *socket)?)))
+        .collect();
+    differs(fabric, &wires, seen);
+    let crossed = crossed(fabric, &sockets, &wires);
+    // The domain whose subnets are believed where the domains disagree.
+    let believed = believed(fabric);
+    let mut links: BTreeMap<Socket, Link> = BTreeMap::new();
+    for socket in &sockets {
+        let by_subnets = fabric
+            .other_socket(*socket)
+            .or_else(|| by_domain(fabric, *socket, believed?));
+        let link = match (wires.get(socket), by_subnets) {
+            (Some(far), _) => Link {
+                far: *far,
+                shown_by: "wire",
+            },
+            (None, Some(far)) if wires.get(&far).is_none_or(|back| back == socket) => Link {
+                far,
+                shown_by: "subnets",
+            },
+            _ => continue,
+        };
+        links.insert(*socket, link);
+    }
+    // Only what both ends say, or one says and the other does not deny.
+    let denied: Vec<Socket> = links
+        .iter()
+        .filter(|(socket, link)| {
+            links
+                .get(&link.far)
+                .is_some_and(|back| back.far != **socket)
+        })
+        .map(|(socket, _)| *socket)
+        .collect();
+    for socket in denied {
+        links.remove(&socket);
+    }
+    let mut pairs: BTreeMap<Socket, (Socket, &'static str)> = BTreeMap::new();
+    for (socket, link) in &links {
+        let (a, b) = if *socket <= link.far {
+            (*socket, link.far)
+        } else {
+            (link.far, *socket)
+        };
+        pairs.insert(a, (b, link.shown_by));
+    }
+    let hosts = fabric.hosts.len();
+    let end_of = |socket: &Socket| {
+        pairs.contains_key(socket) || pairs.values().any(|(far, _)| far == socket)
+    };
+    let loose: Vec<Socket> = sockets
+        .iter()
+        .copied()
+        .filter(|socket| !end_of(socket))
+        .collect();
+    let has_link = |socket: &Socket| {
+        fabric
+            .of_socket(*socket)
+            .iter()
+            .any(|port| fabric.facts(*port).state == "up")
+    };
+    // The last cable can only be where two sockets with a link are left.
+    if let ([a, b], true) = (&loose[..], fabric.whole && loose.iter().all(has_link)) {
+        pairs.insert(*a, (*b, "elimination"));
+    }
+    let end = |socket: Socket| End {
+        host: fabric.hosts[socket.0].to_string(),
+        socket: socket.1,
+        ports: fabric.names(&fabric.of_socket(socket)),
+    };
+    let mut cables = Vec::new();
+    for socket in &sockets {
+        match pairs.get(socket) {
+            Some((far, shown_by)) => cables.push(Cable {
+                from: end(*socket),
+                to: Some(end(*far)),
+                shown_by: Some(shown_by),
+            }),
+            None if pairs.values().any(|(far, _)| far == socket) => {}
+            None => cables.push(Cable {
+                from: end(*socket),
+                to: None,
+                shown_by: None,
+            }),
+        }
+    }
+    let known: Vec<(Socket, Socket)> = pairs.iter().map(|(a, (b, _))| (*a, *b)).collect();
+    let whole = fabric.whole && sockets.len() == hosts * PORTS_PER_DOMAIN && known.len() == hosts;
+    let is_ring = whole.then(|| makes_ring(&known, hosts));
+    let mut moves = Vec::new();
+    if is_ring == Some(false) {
+        moves = fewest_moves(fabric, &known, hosts);
+        let shown = list(known.iter().map(|(a, b)| {
+            format!(
+                "{} socket {} to {} socket {}",
+                fabric.hosts[a.0], a.1, fabric.hosts[b.0], b.1
+            )
+        }));
+        let finding = Finding::problem(
+            "cabling-no-ring",
+            format!("the cables make no ring through all hosts ({shown})"),
+            format!("a ring through all {hosts}"),
+        )
+        .advise(format!(
+            "{}: {}",
+            count(moves.len(), "move"),
+            moves.join("; ")
+        ));
+        seen.push(Seen::ring(finding));
+    }
+    moved(fabric, &sockets, &wires, &known, seen);
+    if let Some(found) = crossed {
+        let right: Vec<String> = known
+            .iter()
+            .flat_map(|(a, b)| wrong_pairs(fabric, *a, *b))
+            .collect();
+        let finding = Finding::problem(
+            "cabling-crossed",
+            found,
+            "the same other end on both functions: one cable carries both",
+        );
+        let finding = if let Some(node) = exchanged(fabric, &sockets) {
+            finding
+                .on(&fabric.hosts[node])
+                .advise("on this host the addresses of both ports of one domain have changed places: exchange those of the second plane, or those of the first where the cables say so")
+        } else if right.is_empty() {
+            finding.advise("compare with the cables which plane's addresses are right; hairpin-mesh netplan HOST prints a second plane that follows the first")
+        } else {
+            finding.advise(format!(
+                "give these one subnet each, then look again: {}",
+                right.join("; ")
+            ))
+        };
+        let ports = (0..fabric.ports.len())
+            .filter(|port| fabric.other_socket(fabric.socket(*port)).is_none());
+        seen.push(Seen::ports(fabric, ports.collect(), finding));
+    }
+    Cabling {
+        cables,
+        is_ring,
+        moves,
+    }
+}
+
+/// Plugs that are in other sockets than the addresses are made for: what has to move so that they agree.
+fn moved(
+    fabric: &Fabric,
+    sockets: &BTreeSet<Socket>,
+    wires: &BTreeMap<Socket, Socket>,
+    cables: &[(Socket, Socket)],
+    seen: &mut Vec<Seen>,
+) {
+    let by_subnets: BTreeMap<Socket, Socket> = sockets
+        .iter()
+        .filter_map(|socket| Some((*socket, fabric.other_socket(*socket)?)))
+        .collect();
+    let wanted: Vec<(Socket, Socket)> = by_subnets
+        .iter()
+        .filter(|(a, b)| a < b)
+        .map(|(a, b)| (*a, *b))
+        .collect();
+    let differ = wires
+        .iter()
+        .any(|(socket, wire)| by_subnets.get(socket).is_some_and(|far| far != wire));
+    let hosts = fabric.hosts.len();
+    if !differ || !fabric.whole || wanted.len() != hosts || cables.len() != hosts {
+        return;
+    }
+    let moves = moves_to(cables, &wanted, &orders(hosts));
+    let sockets: BTreeSet<Socket> = moves
+        .iter()
+        .flat_map(|(from, to, _)| [*from, *to])
+        .collect();
+    let ports = sockets
+        .iter()
+        .flat_map(|socket| fabric.of_socket(*socket))
+        .collect();
+    let names = sockets
+        .iter()
+        .map(|socket| format!("{} socket {}", fabric.hosts[socket.0], socket.1));
+    let finding = Finding::problem(
+        "cabling-moved",
+        format!(
+            "the wires lead elsewhere than the addresses: plugs are in other sockets ({})",
+            list(names)
+        ),
+        "cables where the addresses are made for them",
+    )
+    .advise(format!(
+        "{}: {}; or give the ports the addresses of the cables that they have",
+        count(moves.len(), "move"),
+        sentences(fabric, moves).join("; ")
+    ));
+    seen.push(Seen::ports(fabric, ports, finding));
+}
+
+/// The socket whose port's MAC the kernel has learnt on this one, when it is one alone.
+fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
+    let mut best: Option<(usize, BTreeSet<Socket>)> = None;
+    for port in fabric.of_socket(socket) {
+        for entry in fabric
+            .facts(port)
+            .details
+            .neighbours
+            .known()
+            .into_iter()
+            .flatten()
+        {
+            // An entry that somebody made says what he thought.
+            let rank = match entry.state.as_str() {
+                "reachable" | "delay" | "probe" => 1,
+                "stale" => 0,
+                _ => continue,
+            };
+            let Some(far) = entry.mac.and_then(|mac| fabric.with_mac(mac)) else {
+                continue;
+            };
+            let far = fabric.socket(far);
+            if far == socket {
+                continue;
+            }
+            match &mut best {
+                Some((known, ends)) if *known == rank => {
+                    ends.insert(far);
+                }
+                Some((known, _)) if *known > rank => {}
+                _ => best = Some((rank, [far].into())),
+            }
+        }
+    }
+    // Asked just now: believed before what was learnt some time.
+    let mut answered = BTreeSet::new();
+    for port in fabric.of_socket(socket) {
+        let answers = fabric
+            .facts(port)
+            .details
+            .wire
+            .known()
+            .into_iter()
+            .flatten();
+        answered.extend(answers.filter_map(|answer| fabric.with_mac(answer.mac)));
+    }
+    let answered: BTreeSet<Socket> = answered
+        .into_iter()
+        .map(|port| fabric.socket(port))
+        .filter(|far| *far != socket)
+        .collect();
+    if let (Some(far), 1) = (answered.first(), answered.len()) {
+        return Some(*far);
+    }
+    let (_, ends) = best?;
+    ends.first().copied().filter(|_| ends.len() == 1)
+}
+
+/// Where the wire leads to another socket than the addresses say.
+fn differs(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>, seen: &mut Vec<Seen>) {
+    for (socket, wire) in wires {
+        for port in fabric.of_socket(*socket) {
+            let Some(peer) = fabric.peers.get(&port) else {
+                continue;
+            };
+            if fabric.socket(*peer) == *wire {
+                continue;
+            }
+            let there = fabric.names(&fabric.of_socket(*wire));
+            let finding = Finding::problem(
+                "cabling-wire-differs",
+                format!(
+                    "{} {there} answers on this cable, the addresses say {}",
+                    fabric.hosts[wire.0],
+                    fabric.ports[*peer].label()
+                ),
+                "cable and addresses that agree",
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+    }
+}
+
+/// The socket at the other end, as one domain's subnets say.
+fn by_domain(fabric: &Fabric, socket: Socket, domain: usize) -> Option<Socket> {
+    let own = fabric.of_socket(socket);
+    let port = own
+        .into_iter()
+        .find(|port| fabric.ports[*port].domain == domain)?;
+    fabric.pairs.get(&port).map(|peer| fabric.socket(*peer))
+}
+
+/// The one domain whose subnets make a ring, when exactly one does.
+fn believed(fabric: &Fabric) -> Option<usize> {
+    let rings = |domain: &usize| {
+        let mut pairs = BTreeSet::new();
+        for (port, peer) in &fabric.peers {
+            if fabric.ports[*port].domain == *domain && port < peer {
+                pairs.insert((fabric.socket(*port), fabric.socket(*peer)));
+            }
+        }
+        let pairs: Vec<_> = pairs.into_iter().collect();
+        pairs.len() == fabric.hosts.len() && makes_ring(&pairs, fabric.hosts.len())
+    };
+    let mut with = (0..DOMAINS).filter(rings);
+    with.next().filter(|_| with.next().is_none())
+}
+
+/// What the domains disagree about, in a sentence.
+fn crossed(
+    fabric: &Fabric,
+    sockets: &BTreeSet<Socket>,
+    wires: &BTreeMap<Socket, Socket>,
+) -> Option<String> {
+    let mut told = Vec::new();
+    for socket in sockets {
+        let ends: Vec<Option<Socket>> = (0..DOMAINS)
+            .map(|domain| by_domain(fabric, *socket, domain))
+            .collect();
+        let [Some(first), Some(second)] = ends[..] else {
+            continue;
+        };
+        if first != second && !wires.contains_key(socket) {
+            told.push(format!(
+                "socket {} of {} reaches {} socket {} on domain 0 and {} socket {} on domain 1",
+                socket.1,
+                fabric.hosts[socket.0],
+                fabric.hosts[first.0],
+                first.1,
+                fabric.hosts[second.0],
+                second.1
+            ));
+        }
+    }
+    let (first, rest) = told.split_first()?;
+    let more = match rest.len() {
+        0 => String::new(),
+        more => format!(", and {more} more of the kind"),
+    };
+    let which = match believed(fabric) {
+        Some(domain) => {
+            format!("; domain {domain} makes a ring, so the addresses of the other are wrong")
+        }
+        None => String::new(),
+    };
+    Some(format!(
+        "the planes disagree about the cables: {first}{more}{which}"
+    ))
+}
+
+/// The functions of a cable that should share a subnet and do not.
+fn wrong_pairs(fabric: &Fabric, a: Socket, b: Socket) -> Vec<String> {
+    let of = |socket, domain| {
+        let own = fabric.of_socket(socket);
+        own.into_iter()
+            .find(|port| fabric.ports[*port].domain == domain)
+    };
+    (0..DOMAINS)
+        .filter_map(|domain| Some((of(a, domain)?, of(b, domain)?)))
+        .filter(|(one, other)| fabric.peers.get(one) != Some(other))
+        .map(|(one, other)| {
+            format!(
+                "{} and {}",
+                fabric.ports[one].label(),
+                fabric.ports[other].label()
+            )
+        })
+        .collect()
+}
+
+/// Whether the cables make one ring through all hosts.
+fn makes_ring(cables: &[(Socket, Socket)], hosts: usize) -> bool {
+    let mut at: Socket = (0, 0);
+    for step in 1..=hosts {
+        let far = cables.iter().find_map(|(a, b)| match at {
+            at if at == *a => Some(*b),
+            at if at == *b => Some(*a),
+            _ => None,
+        });
+        let Some((node, port)) = far else {
+            return false;
+        };
+        at = (node, 1 - port.min(1));
+        if node == 0 {
+            return step == hosts && hosts > 1;
+        }
+    }
+    false
+}
+
+/// All orders of `0..n`.
+pub(super) fn orders(n: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for next in 0..n {
+        all = all
+            .into_iter()
+            .flat_map(|order: Vec<usize>| {
+                (0..=order.len()).map(move |at| {
+                    let mut longer = order.clone();
+                    longer.insert(at, next);
+                    longer
+                })
+            })
+            .collect();
+    }
+    all.sort();
+    all
+}
+
+/// Every ring that plugs can make: the hosts in each order, each leaving by either socket.
+fn rings(hosts: usize) -> Vec<Vec<(Socket, Socket)>> {
+    let mut all = Vec::new();
+    for order in orders(hosts)
+        .into_iter()
+        .filter(|order| order.first() == Some(&0))
+    {
+        for leaves in 0..1usize << hosts {
+            let out = |rank: usize| (leaves >> rank) & 1;
+            let cable = |rank: usize| {
+                let next = (rank + 1) % hosts;
+                ((order[rank], out(rank)), (order[next], 1 - out(next)))
+            };
+            all.push((0..hosts).map(cable).collect());
+        }
+    }
+    all
+}
+
+/// The plug of `from` into `to`, of the cable whose other end is in the third socket.
+type Move = (Socket, Socket, Socket);
+
+/// The moves that make the cables those wanted, as few as can be.
+fn moves_to(
+    cables: &[(Socket, Socket)],
+    wanted: &[(Socket, Socket)],
+    orders: &[Vec<usize>],
+) -> Vec<Move> {
+    let mut best: Option<Vec<Move>> = None;
+    for order in orders {
+        let mut moves: Vec<Move> = Vec::new();
+        for (cable, target) in cables
+            .iter()
+            .zip(order.iter().filter_map(|at| wanted.get(*at)))
+        {
+            let (a, b) = *cable;
+            // The way round that leaves more plugs where they are.
+            let straight = usize::from(a != target.0) + usize::from(b != target.1);
+            let turned = usize::from(a != target.1) + usize::from(b != target.0);
+            let (to_a, to_b) = if straight <= turned {
+                (target.0, target.1)
+            } else {
+                (target.1, target.0)
+            };
+            moves.extend((a != to_a).then_some((a, to_a, b)));
+            moves.extend((b != to_b).then_some((b, to_b, a)));
+        }
+        if best.as_ref().is_none_or(|best| moves.len() < best.len()) {
+            best = Some(moves);
+        }
+    }
+    best.unwrap_or_default()
+}
+
+/// The fewest moves of plugs that make a ring of the cables, each in a sentence.
+fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> Vec<String> {
+    let orders = orders(hosts);
+    let all = rings(hosts)
+        .into_iter()
+        .map(|ring| moves_to(cables, &ring, &orders));
+    sentences(fabric, all.min_by_key(Vec::len).unwrap_or_default())
+}
+
+fn sentences(fabric: &Fabric, moves: Vec<Move>) -> Vec<String> {
+    let name = |socket: Socket| {
+        format!(
+            "{} socket {} ({})",
+            fabric.hosts[socket.0],
+            socket.1,
+            fabric.names(&fabric.of_socket(socket))
+        )
+    };
+    moves
+        .into_iter()
+        .map(|(from, to, other)| {
+            format!(
+                "the plug in {} of the cable to {} socket {} into {}",
+                name(from),
+                fabric.hosts[other.0],
+                other.1,
+                name(to)
+            )
+        })
+        .collect()
+}
+
+/// The host and domain whose two addresses have to change places so that the domains agree, when there is
+/// one host that can cure it.
+fn exchanged(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> Option<usize> {
+    let links = |domain: usize| -> BTreeMap<Socket, Socket> {
+        let link = |socket: &Socket| Some((*socket, by_domain(fabric, *socket, domain)?));
+        sockets.iter().filter_map(link).collect()
+    };
+    let (first, second) = (links(0), links(1));
+    if first.len() != sockets.len() || second.len() != sockets.len() {
+        return None;
+    }
+    let turned = |node: usize| -> BTreeMap<Socket, Socket> {
+        let turn = |(own, port): Socket| {
+            if own == node {
+                (own, 1 - port.min(1))
+            } else {
+                (own, port)
+            }
+        };
+        second.iter().map(|(a, b)| (turn(*a), turn(*b))).collect()
+    };
+    let mut cures = (0..fabric.hosts.len()).filter(|node| turned(*node) == first);
+    cures.next().filter(|_| cures.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_one_way_through_all_hosts() {
+        let ring: Vec<(Socket, Socket)> = (0..4).map(|i| ((i, 0), ((i + 1) % 4, 1))).collect();
+        assert!(makes_ring(&ring, 4));
+        let swapped = [
+            ((0, 0), (1, 0)),
+            ((1, 1), (2, 1)),
+            ((2, 0), (3, 1)),
+            ((3, 0), (0, 1)),
+        ];
+        assert!(makes_ring(&swapped, 4));
+        let twice = [
+            ((0, 0), (1, 1)),
+            ((0, 1), (1, 0)),
+            ((2, 0), (3, 1)),
+            ((2, 1), (3, 0)),
+        ];
+        assert!(!makes_ring(&twice, 4));
+        let own = [
+            ((0, 0), (0, 1)),
+            ((1, 0), (2, 1)),
+            ((2, 0), (3, 1)),
+            ((3, 0), (1, 1)),
+        ];
+        assert!(!makes_ring(&own, 4));
+        assert!(!makes_ring(&ring[..3], 4));
+        assert!(!makes_ring(&[], 4));
+    }
+
+    #[test]
+    fn every_ring_that_is_tried_is_one() {
+        let all = rings(4);
+        // Six orders of the others, two sockets to leave by each.
+        assert_eq!(all.len(), 6 * 16);
+        assert!(all.iter().all(|ring| makes_ring(ring, 4)));
+    }
+}

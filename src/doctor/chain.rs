@@ -1,0 +1,737 @@
+//! Findings to a chain: the first cause on top, what follows from it below.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::doctor::fabric::Fabric;
+use crate::finding::{Finding, Severity};
+
+/// A finding and what of the fabric it is about.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) finding: Finding,
+    /// The ports that it is about, as indices.
+    pub(super) ports: BTreeSet<usize>,
+    /// The hosts that it is about, as indices.
+    pub(super) hosts: BTreeSet<usize>,
+}
+
+impl Seen {
+    /// A finding about one port.
+    pub(super) fn port(fabric: &Fabric, port: usize, finding: Finding) -> Seen {
+        let located = &fabric.ports[port];
+        Seen {
+            finding: finding.on(located.host).at(&located.facts.netdev),
+            ports: [port].into(),
+            hosts: [located.node].into(),
+        }
+    }
+
+    /// A finding about several ports, which says itself which.
+    pub(super) fn ports(fabric: &Fabric, ports: BTreeSet<usize>, finding: Finding) -> Seen {
+        Seen {
+            finding,
+            hosts: ports.iter().map(|port| fabric.ports[*port].node).collect(),
+            ports,
+        }
+    }
+
+    /// A finding about ports of one host.
+    pub(super) fn some(
+        fabric: &Fabric,
+        node: usize,
+        ports: BTreeSet<usize>,
+        finding: Finding,
+    ) -> Seen {
+        let names = fabric.names(&ports);
+        Seen {
+            finding: finding.on(&fabric.hosts[node]).at(names),
+            ports,
+            hosts: [node].into(),
+        }
+    }
+
+    /// A finding about a host as a whole.
+    pub(super) fn host(fabric: &Fabric, node: usize, finding: Finding) -> Seen {
+        Seen {
+            finding: finding.on(&fabric.hosts[node]),
+            ports: BTreeSet::new(),
+            hosts: [node].into(),
+        }
+    }
+
+    /// A finding about the ring.
+    pub(super) fn ring(finding: Finding) -> Seen {
+        Seen {
+            finding,
+            ports: BTreeSet::new(),
+            hosts: BTreeSet::new(),
+        }
+    }
+}
+
+/// How far a cause reaches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Findings of the same ports.
+    Port,
+    /// Also those of the ports at the other end of the cable, and of the same socket.
+    Cable,
+    /// Findings of the same host.
+    Host,
+    /// Every finding.
+    Ring,
+}
+
+use Reach::{Cable, Host, Port, Ring};
+
+/// A cause, how far it reaches, and how the codes of its effects start.
+type Row = (&'static str, Reach, &'static [&'static str]);
+
+/// What causes what, the first causes first. An effect goes under the last row here that names it of
+/// those whose cause is there: the nearest cause, which is itself under its own.
+const CAUSES: &[Row] = &[
+    (
+        "inventory-of-another-host",
+        Host,
+        &[
+            "mac-repeated",
+            "address-repeated",
+            "subnet",
+            "ring-",
+            "neighbour-",
+            "mesh-plan-port",
+        ],
+    ),
+    ("inventory-of-another-host", Ring, &["subnet-ends", "ring-"]),
+    ("rdma-repeated", Ring, &["hca-names-"]),
+    (
+        "nic-missing",
+        Host,
+        &[
+            "domains-per-node",
+            "ports-per-domain",
+            "function-",
+            "subnet",
+            "route-",
+            "marker-",
+            "rule-",
+            "clsact-",
+            "hca-names-",
+            "ring-",
+            "peer-route",
+        ],
+    ),
+    ("nic-missing", Ring, &["subnet-ends", "ring-", "cabling-"]),
+    (
+        "function-missing",
+        Host,
+        &[
+            "domains-per-node",
+            "ports-per-domain",
+            "port-numbers",
+            "hca-names-",
+            "route-",
+            "marker-",
+            "rule-",
+            "clsact-",
+            "mesh-plan-port",
+        ],
+    ),
+    (
+        "function-missing",
+        Ring,
+        &[
+            "subnet-ends",
+            "ring-",
+            "cabling-",
+            "hca-names-",
+            "port-link",
+            "cable-down",
+        ],
+    ),
+    ("mac-repeated", Cable, &["neighbour-mac", "arp-"]),
+    (
+        "plane-subnet-shared",
+        Ring,
+        &[
+            "plane-subnet-shared",
+            "subnet",
+            "self-cable",
+            "cross-domain-cable",
+            "port-in-two-subnets",
+            "address-",
+            "neighbour-mac",
+            "neighbour-silent",
+            "arp-",
+            "peer-route",
+            "ring-",
+            "neighbour-twice",
+            "cabling-",
+            "domains-differ",
+            "port-gid",
+        ],
+    ),
+    ("port-in-two-subnets", Port, &["subnet", "address-"]),
+    (
+        "port-driver",
+        Port,
+        &[
+            "port-steering",
+            "port-tc-offload",
+            "rule-",
+            "hairpin-",
+            "port-eswitch",
+            "marker-",
+        ],
+    ),
+    ("port-driver", Host, &["parity-driver"]),
+    (
+        "reload-failed",
+        Port,
+        &[
+            "port-link",
+            "port-rdma",
+            "port-gid",
+            "port-address",
+            "hairpin-",
+            "marker-",
+            "rule-",
+            "route-",
+        ],
+    ),
+    (
+        "cable-down",
+        Cable,
+        &[
+            "port-link",
+            "port-carrier",
+            "port-rdma-state",
+            "port-rdma-phys",
+            "port-rdma-mtu",
+            "port-rate",
+            "port-gid",
+            "port-mtu",
+            "port-address",
+            "plane-",
+            "subnet-ends",
+            "route-",
+            "peer-route",
+            "neighbour-silent",
+            "function-idle",
+        ],
+    ),
+    (
+        "port-link",
+        Cable,
+        &[
+            "port-carrier",
+            "port-rdma-state",
+            "port-rdma-phys",
+            "port-rdma-mtu",
+            "port-rate",
+            "route-linkdown",
+            "peer-route",
+            "neighbour-silent",
+            "function-idle",
+        ],
+    ),
+    ("port-link", Port, &["port-gid", "port-address", "route-"]),
+    (
+        "port-rdma",
+        Port,
+        &["port-gid", "port-rdma-", "marker-", "hca-names-"],
+    ),
+    ("port-rdma", Ring, &["hca-names-"]),
+    (
+        "port-rdma-phys",
+        Port,
+        &["port-rdma-state", "port-rate", "port-rdma-mtu"],
+    ),
+    ("domains-per-node", Ring, &["ring-"]),
+    ("ports-per-domain", Ring, &["ring-"]),
+    (
+        "port-place-unknown",
+        Host,
+        &["domains-per-node", "ports-per-domain", "function-missing"],
+    ),
+    (
+        "cabling-no-ring",
+        Ring,
+        &[
+            "self-cable",
+            "cross-domain-cable",
+            "neighbour-twice",
+            "domains-differ",
+            "ring-",
+        ],
+    ),
+    (
+        "cabling-crossed",
+        Ring,
+        &[
+            "subnet-ends",
+            "domains-differ",
+            "neighbour-twice",
+            "ring-",
+            "cross-domain-cable",
+            "self-cable",
+        ],
+    ),
+    (
+        "cabling-crossed",
+        Cable,
+        &[
+            "subnet",
+            "neighbour-mac",
+            "neighbour-silent",
+            "route-",
+            "rule-",
+            "mesh-plan-",
+        ],
+    ),
+    (
+        "cabling-wire-differs",
+        Cable,
+        &[
+            "neighbour-mac",
+            "neighbour-silent",
+            "subnet",
+            "arp-",
+            "rule-other",
+            "mesh-plan-",
+        ],
+    ),
+    (
+        "address-prefix-differs",
+        Cable,
+        &["subnet", "peer-route", "neighbour-silent"],
+    ),
+    (
+        "address-off-cable",
+        Cable,
+        &[
+            "subnet",
+            "peer-route",
+            "neighbour-silent",
+            "cross-domain-cable",
+            "self-cable",
+            "port-address",
+            "port-gid",
+        ],
+    ),
+    (
+        "address-off-cable",
+        Ring,
+        &["ring-", "neighbour-twice", "domains-differ", "mesh-not"],
+    ),
+    ("address-repeated", Ring, &["route-other", "rule-other"]),
+    ("address-repeated", Cable, &["address-answered-twice"]),
+    (
+        "cabling-stranger",
+        Port,
+        &["neighbour-mac", "address-answered-twice"],
+    ),
+    ("memory-cma", Host, &["parity-kernel"]),
+    ("pcie-degraded", Host, &["parity-bios"]),
+    ("nccl-library-other", Host, &["nccl-library-differs"]),
+    ("env-no-assignment", Ring, &["env-hca-"]),
+    ("plane-unaddressed", Port, &["plane-idle"]),
+    ("plane-idle", Port, &["function-idle"]),
+    (
+        "cabling-no-ring",
+        Ring,
+        &["cabling-moved", "cabling-wire-differs"],
+    ),
+    ("cabling-moved", Ring, &["cabling-wire-differs"]),
+    (
+        "address-repeated",
+        Cable,
+        &[
+            "address-off-cable",
+            "subnet",
+            "neighbour-mac",
+            "arp-",
+            "self-cable",
+        ],
+    ),
+    (
+        "plane-unaddressed",
+        Port,
+        &[
+            "port-address",
+            "port-mtu",
+            "port-gid",
+            "gid-zero",
+            "devices-carry-nothing",
+            "function-idle",
+            "subnet-ends",
+            "route-",
+            "peer-route",
+        ],
+    ),
+    ("plane-unaddressed", Ring, &["subnet-ends", "ring-"]),
+    ("port-address", Port, &["gid-stale"]),
+    (
+        "port-address",
+        Cable,
+        &[
+            "port-gid",
+            "gid-zero",
+            "devices-carry-nothing",
+            "subnet-ends",
+            "route-missing",
+            "route-in",
+            "peer-route",
+            "neighbour-silent",
+            "function-idle",
+        ],
+    ),
+    (
+        "gid-zero",
+        Port,
+        &["devices-carry-nothing", "function-idle", "port-gid"],
+    ),
+    ("self-cable", Ring, &["ring-"]),
+    ("cross-domain-cable", Ring, &["ring-"]),
+    ("subnet-ends", Ring, &["ring-"]),
+    ("neighbour-twice", Ring, &["ring-"]),
+    ("domains-differ", Ring, &["ring-"]),
+    ("port-mtu", Cable, &["port-rdma-mtu"]),
+    ("gid-moved", Ring, &["gid-index-differs", "port-gid"]),
+    ("gid-stale", Port, &["gid-moved", "port-gid"]),
+    ("parity-kernel", Ring, &["parity-driver"]),
+    ("netplan-owned-twice", Host, &["netplan-"]),
+    (
+        "port-tc-offload",
+        Port,
+        &["rule-missing", "rule-not-in-hardware"],
+    ),
+    (
+        "port-trust",
+        Port,
+        &["rule-missing", "rule-not-in-hardware"],
+    ),
+    (
+        "port-eswitch",
+        Port,
+        &[
+            "rule-missing",
+            "rule-not-in-hardware",
+            "port-steering",
+            "port-tc-offload",
+        ],
+    ),
+    (
+        "port-steering",
+        Port,
+        &["rule-missing", "rule-not-in-hardware", "marker-"],
+    ),
+    ("ingress-qdisc", Port, &["clsact-", "rule-missing"]),
+    ("clsact-", Port, &["rule-missing"]),
+    ("hairpin-queue-pending", Port, &["hairpin-queue-"]),
+    (
+        "hairpin-queue-",
+        Ring,
+        &["env-cap-over-queue", "mesh-plan-cap"],
+    ),
+    ("mesh-other-plan", Ring, &["mesh-plan-"]),
+    ("mesh-old-mac", Port, &["rule-other"]),
+    ("route-missing", Host, &["left-over-route"]),
+    (
+        "mesh-plan-address",
+        Ring,
+        &["route-other", "route-missing", "left-over-route"],
+    ),
+    (
+        "mesh-plan-port",
+        Ring,
+        &[
+            "mesh-old-mac",
+            "rule-other",
+            "route-other",
+            "mesh-plan-",
+            "env-",
+        ],
+    ),
+    ("peer-route", Cable, &["neighbour-silent"]),
+    (
+        "mesh-incomplete",
+        Host,
+        &[
+            "rule-missing",
+            "route-missing",
+            "marker-missing",
+            "clsact-missing",
+        ],
+    ),
+    (
+        "module-mstflint",
+        Host,
+        &["nic-missing", "function-missing"],
+    ),
+];
+
+/// Whether a code is `start`, or one of its kind when that ends in `-`.
+fn is_code(code: &str, start: &str) -> bool {
+    if start.ends_with('-') {
+        code.starts_with(start)
+    } else {
+        code == start
+    }
+}
+
+fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
+    let same_port = !cause.ports.is_disjoint(&effect.ports);
+    match reach {
+        Ring => true,
+        Port => same_port,
+        Cable => {
+            same_port
+                || cause.ports.iter().any(|port| {
+                    fabric
+                        .far(*port)
+                        .is_some_and(|far| effect.ports.contains(&far))
+                })
+        }
+        Host => !cause.hosts.is_disjoint(&effect.hosts),
+    }
+}
+
+/// The findings as a chain.
+pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
+    let seen = rolled_up(fabric, seen);
+    let mut parents: Vec<Option<usize>> = vec![None; seen.len()];
+    for (i, effect) in seen.iter().enumerate() {
+        for (cause, reach, effects) in CAUSES.iter().rev() {
+            if is_code(effect.finding.code, cause)
+                || !effects
+                    .iter()
+                    .any(|start| effect.finding.code.starts_with(start))
+            {
+                continue;
+            }
+            let explains = |j: usize, other: &Seen, reach: Reach| {
+                j != i
+                    && is_code(other.finding.code, cause)
+                    // A remark explains no problem.
+                    && (other.finding.severity >= effect.finding.severity
+                        || other.finding.severity == Severity::NotObserved)
+                    && reaches(fabric, reach, other, effect)
+                    && !is_below(&parents, j, i)
+            };
+            // The port's own cause before one of the cable's other end or of the host.
+            let find = |reach| {
+                let mut all = seen.iter().enumerate();
+                all.position(|(j, other)| explains(j, other, reach))
+            };
+            let parent = find(Port).or_else(|| find(*reach));
+            if parent.is_some() {
+                parents[i] = parent;
+                break;
+            }
+        }
+    }
+    let mut nodes: Vec<Finding> = seen.into_iter().map(|seen| seen.finding).collect();
+    let roots: Vec<usize> = (0..nodes.len()).filter(|i| parents[*i].is_none()).collect();
+    let mut all: Vec<Finding> = roots
+        .into_iter()
+        .map(|root| taken(&mut nodes, &parents, root))
+        .collect();
+    // What refuses first, then what is not known, then remarks; of these by the order of proof.
+    all.sort_by_key(|finding| (Reverse(worst(finding)), layer(finding.code)));
+    all
+}
+
+/// Whether `node` is `top` or below it.
+fn is_below(parents: &[Option<usize>], node: usize, top: usize) -> bool {
+    let mut at = Some(node);
+    while let Some(i) = at {
+        if i == top {
+            return true;
+        }
+        at = parents[i];
+    }
+    false
+}
+
+fn taken(nodes: &mut [Finding], parents: &[Option<usize>], at: usize) -> Finding {
+    let below: Vec<usize> = (0..nodes.len())
+        .filter(|i| parents[*i] == Some(at))
+        .collect();
+    let effects: Vec<Finding> = below
+        .into_iter()
+        .map(|effect| taken(nodes, parents, effect))
+        .collect();
+    let mut finding = nodes[at].clone();
+    finding.consequences.extend(effects);
+    finding
+}
+
+/// The severity of a finding and of everything below it.
+pub(super) fn worst(finding: &Finding) -> Severity {
+    let below = finding.consequences.iter().map(worst);
+    below.fold(finding.severity, Severity::max)
+}
+
+/// Where in the order of proof a code stands.
+fn layer(code: &str) -> usize {
+    const ORDER: &[&[&str]] = &[
+        &["host-", "inventory-", "port-place", "name-"],
+        &[
+            "nic-",
+            "function-missing",
+            "domains-per-node",
+            "ports-per-domain",
+            "port-numbers",
+            "port-driver",
+            "reload-failed",
+            "pci-",
+            "rdma-repeated",
+            "netdev-repeated",
+            "hca-names",
+            "mac-",
+            "port-mac",
+        ],
+        &[
+            "cable-down",
+            "port-link",
+            "port-rdma",
+            "port-carrier",
+            "port-rate",
+            "pcie-",
+        ],
+        &[
+            "cabling-",
+            "plane-",
+            "address-",
+            "port-address",
+            "port-in",
+            "port-prefix",
+            "subnet",
+            "self-cable",
+            "cross-domain",
+            "neighbour",
+            "arp-",
+            "domains-differ",
+            "ring-",
+            "management",
+            "peer-route",
+        ],
+        &["port-mtu"],
+        &["gid-", "port-gid"],
+        &["hairpin-"],
+        &[
+            "port-tc-offload",
+            "port-trust",
+            "port-steering",
+            "port-eswitch",
+            "ingress-qdisc",
+        ],
+        &["memory-", "module-", "netplan-"],
+        &["clsact-", "rule-", "mesh-"],
+        &["route-", "marker-", "source-port"],
+        &["env-", "nccl-"],
+    ];
+    let at = ORDER
+        .iter()
+        .position(|codes| codes.iter().any(|start| code.starts_with(start)));
+    at.unwrap_or(ORDER.len())
+}
+
+/// The same found on every port of hosts, on both ports of a domain of a host, or on both functions of a
+/// socket is told once, with each port below.
+fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
+    let mut rest: Vec<Option<Seen>> = seen.into_iter().map(Some).collect();
+    let mut all = Vec::new();
+    for i in 0..rest.len() {
+        let Some(first) = rest[i].take() else {
+            continue;
+        };
+        let alone = |seen: &Seen| {
+            seen.ports
+                .iter()
+                .next()
+                .copied()
+                .filter(|_| seen.ports.len() == 1)
+        };
+        let Some(port) = alone(&first) else {
+            all.push(first);
+            continue;
+        };
+        let alike = |other: &Seen| {
+            let key = |seen: &Seen| {
+                let finding = &seen.finding;
+                (
+                    finding.code,
+                    finding.severity,
+                    finding.found.clone(),
+                    finding.wanted.clone(),
+                )
+            };
+            key(other) == key(&first) && other.finding.consequences.is_empty()
+        };
+        // Where each of these is, by its port.
+        let mut places: BTreeMap<usize, usize> = [(port, i)].into();
+        for (j, other) in rest.iter().enumerate().skip(i + 1) {
+            if let Some(other) = other.as_ref().filter(|other| alike(other)) {
+                places.extend(alone(other).map(|port| (port, j)));
+            }
+        }
+        let ports: BTreeSet<usize> = places.keys().copied().collect();
+        let covered = |own: &BTreeSet<usize>| own.len() > 1 && own.is_subset(&ports);
+        let whole: BTreeSet<usize> = (0..fabric.hosts.len())
+            .filter(|node| covered(&fabric.of_host(*node)))
+            .collect();
+        let located = &fabric.ports[port];
+        let of_domain: BTreeSet<usize> = fabric
+            .of_host(located.node)
+            .into_iter()
+            .filter(|other| fabric.ports[*other].domain == located.domain)
+            .collect();
+        let of_socket = fabric.of_socket(fabric.socket(port));
+        let (own, object) = if whole.contains(&located.node) {
+            let own: BTreeSet<usize> = whole
+                .iter()
+                .flat_map(|node| fabric.of_host(*node))
+                .collect();
+            let object = format!("all {} ports", own.len());
+            (own, object)
+        } else if let Some(own) = [of_domain, of_socket].into_iter().find(|own| covered(own)) {
+            let object = fabric.names(&own);
+            (own, object)
+        } else {
+            all.push(first);
+            continue;
+        };
+        let mut members = vec![first];
+        members.extend(
+            own.iter()
+                .filter(|own| **own != port)
+                .filter_map(|own| rest[places[own]].take()),
+        );
+        all.push(group(fabric, members, object));
+    }
+    all
+}
+
+fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
+    let ports: BTreeSet<usize> = members.iter().flat_map(|seen| seen.ports.clone()).collect();
+    let hosts: BTreeSet<usize> = members.iter().flat_map(|seen| seen.hosts.clone()).collect();
+    let names: Vec<&str> = hosts
+        .iter()
+        .map(|node| fabric.hosts[*node].as_str())
+        .collect();
+    let first = members[0].finding.clone();
+    let finding = Finding {
+        host: Some(names.join(", ")),
+        object: Some(object),
+        consequences: members.into_iter().map(|seen| seen.finding).collect(),
+        ..first
+    };
+    Seen {
+        finding,
+        ports,
+        hosts,
+    }
+}

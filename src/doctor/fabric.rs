@@ -1,0 +1,188 @@
+//! The ports in their places, and the sockets that they share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::{Inventory, PortFacts};
+use crate::finding::Finding;
+use crate::names::{HostName, Mac};
+use crate::plan::ring::{self, Ring};
+use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, derive, survey};
+
+/// A QSFP socket of a node: its index, and the port number (0 or 1). Each carries one function of
+/// every domain.
+pub(super) type Socket = (usize, usize);
+
+/// The fabric of a case.
+pub(super) struct Fabric<'a> {
+    pub(super) hosts: &'a [HostName],
+    pub(super) inventories: &'a [Inventory],
+    /// The ports that have a place.
+    pub(super) ports: Vec<Located<'a>>,
+    /// Peers of ports, as indices, by their subnets.
+    pub(super) peers: BTreeMap<usize, usize>,
+    /// The same, and pairs of one host, which no ring has.
+    pub(super) pairs: BTreeMap<usize, usize>,
+    /// The number of each port's socket on its host.
+    numbers: Vec<usize>,
+    /// What `plan` finds.
+    pub(super) found: Vec<Finding>,
+    /// The ring, where the facts make one.
+    pub(super) ring: Option<Ring>,
+    /// Whether the number of hosts is one that can make a ring.
+    pub(super) whole: bool,
+    pub(super) gid_index: u8,
+    /// The smallest hairpin queue size that is applied, packets.
+    pub(super) hairpin_queue_size: u32,
+}
+
+impl<'a> Fabric<'a> {
+    pub(super) fn of(hosts: &'a [HostName], inventories: &'a [Inventory]) -> Fabric<'a> {
+        let survey = survey(hosts, inventories, None);
+        let whole = ring::check_size(hosts.len()).is_ok();
+        let (ring, found) = if whole {
+            let Derived { ring, findings, .. } = derive(hosts, inventories, None);
+            (ring, findings)
+        } else {
+            (None, survey.findings)
+        };
+        let peers: BTreeMap<usize, usize> = survey.peers.into_iter().collect();
+        Fabric {
+            hosts,
+            inventories,
+            numbers: numbers(&survey.ports),
+            pairs: pairs(&survey.ports, &peers),
+            ports: survey.ports,
+            peers,
+            found,
+            ring,
+            whole,
+            gid_index: survey.gid_index,
+            hairpin_queue_size: survey.hairpin_queue_size,
+        }
+    }
+
+    pub(super) fn facts(&self, port: usize) -> &'a PortFacts {
+        self.ports[port].facts
+    }
+
+    pub(super) fn socket(&self, port: usize) -> Socket {
+        (self.ports[port].node, self.numbers[port])
+    }
+
+    /// The ports of a socket.
+    pub(super) fn of_socket(&self, socket: Socket) -> BTreeSet<usize> {
+        (0..self.ports.len())
+            .filter(|port| self.socket(*port) == socket)
+            .collect()
+    }
+
+    /// The ports of a host, by its index.
+    pub(super) fn of_host(&self, node: usize) -> BTreeSet<usize> {
+        (0..self.ports.len())
+            .filter(|port| self.ports[*port].node == node)
+            .collect()
+    }
+
+    /// The port of a host by the name of its network device.
+    pub(super) fn port(&self, node: usize, netdev: &str) -> Option<usize> {
+        (0..self.ports.len()).find(|port| {
+            self.ports[*port].node == node && self.facts(*port).netdev.as_str() == netdev
+        })
+    }
+
+    pub(super) fn node(&self, host: &str) -> Option<usize> {
+        self.hosts.iter().position(|own| own.as_str() == host)
+    }
+
+    /// The port that has this MAC, when exactly one has.
+    pub(super) fn with_mac(&self, mac: Mac) -> Option<usize> {
+        let mut with = (0..self.ports.len()).filter(|port| self.facts(*port).mac == mac);
+        with.next().filter(|_| with.next().is_none())
+    }
+
+    /// The socket that this one is cabled to, as the subnets of its functions say, where they agree.
+    pub(super) fn other_socket(&self, socket: Socket) -> Option<Socket> {
+        let mut ends = BTreeSet::new();
+        for port in self.of_socket(socket) {
+            if let Some(peer) = self.pairs.get(&port) {
+                ends.insert(self.socket(*peer));
+            }
+        }
+        ends.first().copied().filter(|_| ends.len() == 1)
+    }
+
+    /// The function of the same domain at the other end of the cable, by the subnet or by that of the
+    /// cable's other function.
+    pub(super) fn far(&self, port: usize) -> Option<usize> {
+        if let Some(peer) = self.peers.get(&port) {
+            return Some(*peer);
+        }
+        let domain = self.ports[port].domain;
+        let other = self.other_socket(self.socket(port))?;
+        self.of_socket(other)
+            .into_iter()
+            .find(|far| self.ports[*far].domain == domain)
+    }
+
+    /// Network devices of a host's ports, joined by `+`.
+    pub(super) fn names(&self, ports: &BTreeSet<usize>) -> String {
+        let names: Vec<&str> = ports
+            .iter()
+            .map(|port| self.facts(*port).netdev.as_str())
+            .collect();
+        names.join("+")
+    }
+
+    /// RDMA device of a port, or its network device where it has none.
+    pub(super) fn device(&self, port: usize) -> String {
+        let facts = self.facts(port);
+        match facts.rdma.known() {
+            Some(Some(name)) => name.to_string(),
+            _ => facts.netdev.to_string(),
+        }
+    }
+}
+
+/// Of each port, which of its host's sockets it is in. A host that lacks functions numbers those that it has
+/// as the others do.
+fn numbers(ports: &[Located]) -> Vec<usize> {
+    let function = |port: &Located| port.facts.place().map(|place| place.function);
+    let all: BTreeSet<u8> = ports.iter().filter_map(function).collect();
+    let number = |port: &Located| {
+        let at = function(port).and_then(|own| all.iter().position(|function| *function == own));
+        at.filter(|_| all.len() == PORTS_PER_DOMAIN)
+            .unwrap_or(port.port)
+    };
+    ports.iter().map(number).collect()
+}
+
+/// Peers, and ports of one host and domain that are alone in a subnet together.
+fn pairs(ports: &[Located], peers: &BTreeMap<usize, usize>) -> BTreeMap<usize, usize> {
+    let mut all = peers.clone();
+    let network = |port: &Located| port.address.map(|address| address.network());
+    for (i, port) in ports.iter().enumerate() {
+        let Some(own) = network(port) else { continue };
+        let with: Vec<usize> = (0..ports.len())
+            .filter(|other| network(&ports[*other]) == Some(own))
+            .collect();
+        if let [a, b] = with[..] {
+            let far = if a == i { b } else { a };
+            if ports[far].node == port.node && ports[far].domain == port.domain {
+                all.insert(i, far);
+            }
+        }
+    }
+    all
+}
+
+/// The most frequent value, when it is more frequent than any other.
+pub(super) fn usual<T: Ord + Clone>(values: impl IntoIterator<Item = T>) -> Option<T> {
+    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    let most = counts.values().copied().max()?;
+    let mut with = counts.iter().filter(|(_, count)| **count == most);
+    let first = with.next().map(|(value, _)| value.clone());
+    first.filter(|_| with.next().is_none())
+}

@@ -1,0 +1,918 @@
+//! Rules, routes and markers against the plan that the facts give: what `verify` compares on a node, of
+//! all nodes at once and from their facts alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::doctor::Case;
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::facts::{Applied, Fact, Filter, Inventory, Route};
+use crate::finding::Finding;
+use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
+use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
+use crate::mesh::verify::{collisions, left_over, object};
+use crate::mesh::wanted::Wanted;
+use crate::names::{HostName, Mac, Text};
+use crate::plan::ends::{count, list};
+use crate::plan::mesh::{
+    FIRST_PREFERENCE, MARKED_ETHERTYPE, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
+};
+use crate::plan::{Choices, HostPlan, OppositePaths, Plan, RouteStrategy, assemble};
+
+/// Rules of a ring with two paths per opposite pair: eight diagonals.
+const RULES_OF_TWO_PATHS: usize = 8;
+
+/// What of a mesh is on a host.
+#[derive(Default, Clone, Copy)]
+struct Traces {
+    rules: usize,
+    routes: usize,
+    markers: usize,
+}
+
+impl Traces {
+    fn of(inventory: &Inventory) -> Traces {
+        let filters = inventory
+            .ports
+            .iter()
+            .flat_map(|port| port.details.filters.known().into_iter().flatten());
+        let routes = inventory.node.routes.known().into_iter().flatten();
+        Traces {
+            rules: filters
+                .filter(|filter| filter.protocol.0 == MARKED_ETHERTYPE)
+                .count(),
+            routes: routes
+                .filter(|route| route.protocol == ROUTE_PROTOCOL)
+                .count(),
+            markers: inventory.node.markers.known().map_or(0, Vec::len),
+        }
+    }
+
+    fn any(self) -> bool {
+        self.rules + self.routes + self.markers > 0
+    }
+}
+
+/// Whether there is no mesh on any host, by facts that would show one.
+pub(super) fn is_absent(fabric: &Fabric) -> bool {
+    fabric.inventories.iter().all(|inventory| {
+        let filters = inventory
+            .ports
+            .iter()
+            .all(|port| port.details.filters.known().is_some());
+        let observed = inventory.node.routes.known().is_some()
+            && inventory.node.markers.known().is_some()
+            && filters;
+        observed && !Traces::of(inventory).any()
+    })
+}
+
+/// Compares, and gives the plan that it compared with.
+pub(super) fn look(
+    case: &Case,
+    fabric: &Fabric,
+    seen: &mut Vec<Seen>,
+    notes: &mut Vec<Finding>,
+) -> Option<Plan> {
+    let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
+    if let Some(plan) = case.plan {
+        given(plan, fabric, seen);
+    }
+    let plan = of_facts(case, fabric).or_else(|| case.plan.cloned());
+    let installed = traces.iter().any(|traces| traces.any());
+    let Some(plan) = plan else {
+        if installed {
+            by_themselves(fabric, seen);
+            notes.push(Finding::warning(
+                "mesh-not-judged",
+                "rules, routes and markers are there, and the facts make no plan to hold them against",
+                "a ring, or --plan",
+            ));
+        }
+        return None;
+    };
+    if !installed {
+        let observed = fabric.inventories.iter().any(|inventory| {
+            inventory.node.routes.known().is_some()
+                && inventory
+                    .ports
+                    .iter()
+                    .any(|port| port.details.filters.known().is_some())
+        });
+        if observed {
+            notes.push(Finding::warning(
+                "mesh-absent",
+                "no rule, route or marker of the mesh is on any host",
+                "hairpin-mesh up on each, for paths to opposite nodes",
+            ));
+        }
+        return Some(plan);
+    }
+    let mut stale = Vec::new();
+    for (node, host) in fabric.hosts.iter().enumerate() {
+        let Some(share) = plan.for_host(host.as_str()) else {
+            continue;
+        };
+        let has_any = traces[node].any();
+        let present = present(&plan, &share, &fabric.inventories[node]);
+        let wanted = Wanted::of(&share);
+        if !has_any && observed(&present) {
+            let others: Vec<&str> = (0..fabric.hosts.len())
+                .filter(|other| traces[*other].any())
+                .map(|other| fabric.hosts[other].as_str())
+                .collect();
+            let finding = Finding::problem(
+                "mesh-incomplete",
+                format!(
+                    "no rule, route or marker of the mesh is here, and there are on {}",
+                    list(others)
+                ),
+                "all of the mesh on all hosts",
+            );
+            seen.push(Seen::host(fabric, node, finding));
+        }
+        unread(fabric, node, seen);
+        stale.extend(objects(fabric, node, &share, &wanted, &present, seen));
+        for finding in collisions(&share, &present)
+            .into_iter()
+            .chain(left_over(&wanted, &present))
+        {
+            seen.push(about(fabric, node, &share, finding));
+        }
+        markers(fabric, node, &share, seen);
+    }
+    old_macs(fabric, &stale, seen);
+    Some(plan)
+}
+
+/// What of a mesh could not be read where there is one; an inventory that does not mention it says nothing.
+fn unread(fabric: &Fabric, node: usize, seen: &mut Vec<Seen>) {
+    let inventory = &fabric.inventories[node];
+    let mut push = |code, what: &str, why: &str| {
+        seen.push(Seen::host(
+            fabric,
+            node,
+            Finding::not_observed(code, what, why, "what the plan has"),
+        ));
+    };
+    fn why<T>(fact: &Fact<T>) -> Option<&str> {
+        match fact {
+            Fact::NotObserved(why) if !fact.is_unmentioned() => Some(why),
+            _ => None,
+        }
+    }
+    if let Some(why) = inventory
+        .ports
+        .iter()
+        .find_map(|port| why(&port.details.filters))
+    {
+        push("rule-unread", "rules", why);
+    }
+    if let Some(why) = why(&inventory.node.routes) {
+        push("route-unread", "routes", why);
+    }
+    let markers = &inventory.node.markers;
+    let held = markers
+        .known()
+        .into_iter()
+        .flatten()
+        .find_map(|marker| why(&marker.holds_device));
+    if let Some(why) = why(markers).or(held) {
+        push("marker-unread", "markers", why);
+    }
+}
+
+/// What shows without a plan that a rule, route or marker cannot work.
+fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
+    for port in 0..fabric.ports.len() {
+        let facts = fabric.facts(port);
+        let filters = facts.details.filters.known().into_iter().flatten();
+        for filter in filters.filter(|filter| filter.protocol.0 == MARKED_ETHERTYPE) {
+            let Some(flower) = &filter.flower else {
+                continue;
+            };
+            let target = flower
+                .actions
+                .iter()
+                .filter_map(|action| action.mirred.as_ref())
+                .next_back();
+            let finding = if !is_in_hardware(flower) {
+                Finding::problem(
+                    "rule-not-in-hardware",
+                    format!("rule {} is not in hardware", filter.pref),
+                    "in_hw",
+                )
+            } else if target.is_some_and(|mirred| mirred.dev.is_none()) {
+                Finding::problem(
+                    "rule-dead-egress",
+                    format!("rule {} redirects to a device that is gone", filter.pref),
+                    "a device",
+                )
+            } else if flower.dst_mac.is_some_and(|mac| mac != facts.mac) {
+                Finding::problem(
+                    "rule-other",
+                    format!(
+                        "rule {} matches another destination MAC than the port's",
+                        filter.pref
+                    ),
+                    facts.mac.to_string(),
+                )
+            } else {
+                continue;
+            };
+            seen.push(Seen::port(
+                fabric,
+                port,
+                finding.advise("hairpin-mesh up on this node"),
+            ));
+        }
+    }
+    for (node, inventory) in fabric.inventories.iter().enumerate() {
+        let routes = inventory.node.routes.known().into_iter().flatten();
+        for route in routes.filter(|route| route.protocol == ROUTE_PROTOCOL) {
+            if let Some(flag) = route
+                .flags
+                .iter()
+                .find(|flag| matches!(flag.as_str(), "linkdown" | "dead"))
+            {
+                let finding = Finding::problem(
+                    "route-linkdown",
+                    format!("the route is {flag}"),
+                    "its link up",
+                );
+                seen.push(Seen::host(
+                    fabric,
+                    node,
+                    finding.at(format!("route {}", route.destination)),
+                ));
+            }
+        }
+        for marker in inventory.node.markers.known().into_iter().flatten() {
+            if let (Fact::Known(false), Some(device)) = (&marker.holds_device, &marker.device) {
+                let finding = Finding::problem(
+                    "marker-without-rule",
+                    format!(
+                        "process {} runs and does not hold the device as it is now: its rule went with a re-initialisation",
+                        marker.pid
+                    ),
+                    "a marker that holds it",
+                );
+                seen.push(Seen::host(
+                    fabric,
+                    node,
+                    finding.at(device).advise("hairpin-mesh up on this node"),
+                ));
+            }
+        }
+    }
+}
+
+/// Whether everything that a mesh is made of was read.
+fn observed(present: &Present) -> bool {
+    present.routes.known().is_some()
+        && present
+            .ports
+            .iter()
+            .all(|port| port.filters.known().is_some())
+}
+
+/// The plan of the ring that the facts make, in the shape that the mesh seems to have.
+fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
+    fabric.ring.as_ref()?;
+    let filters = || {
+        let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
+        ports.flat_map(|port| port.details.filters.known().into_iter().flatten())
+    };
+    let ours: BTreeSet<u16> = filters()
+        .filter(|filter| {
+            filter.protocol.0 == MARKED_ETHERTYPE && u32::from(filter.pref) >= FIRST_PREFERENCE
+        })
+        .map(|filter| filter.pref)
+        .collect();
+    let four = match case.plan {
+        Some(plan) => plan.opposite_paths == OppositePaths::Four,
+        // The default selection has half of the rules.
+        None => ours.len() > RULES_OF_TWO_PATHS,
+    };
+    let scope_link = match case.plan {
+        Some(plan) => !plan.neighbours.is_empty(),
+        None => {
+            let all = fabric
+                .inventories
+                .iter()
+                .flat_map(|node| node.node.routes.known().into_iter().flatten());
+            let is_ours =
+                |route: &&Route| route.protocol == ROUTE_PROTOCOL && route.destination.prefix == 32;
+            let (with, without): (Vec<&Route>, Vec<&Route>) = all
+                .filter(is_ours)
+                .partition(|route| route.gateway.is_some());
+            without.len() > with.len()
+        }
+    };
+    let choices = Choices {
+        opposite_paths: if four {
+            OppositePaths::Four
+        } else {
+            OppositePaths::Two
+        },
+        gid_index: fabric.gid_index,
+        hairpin_queue_size: fabric.hairpin_queue_size,
+        hairpin_queue_wanted: Some(WANTED_HAIRPIN_QUEUE),
+        strategy: if scope_link {
+            RouteStrategy::ScopeLink
+        } else {
+            RouteStrategy::AdjacentGateway
+        },
+        identities: Default::default(),
+    };
+    // The head decides the ring ranks, and so the numbers of the rules. Without a plan it is the one whose
+    // numbers fit best what is there, the first host before others.
+    let order = case.plan.map(|plan| plan.hosts.clone()).filter(|hosts| {
+        hosts.len() == fabric.hosts.len() && hosts.iter().all(|host| fabric.hosts.contains(host))
+    });
+    let orders: Vec<Vec<HostName>> = match order {
+        Some(order) => vec![order],
+        None => (0..fabric.hosts.len())
+            .map(|head| {
+                let mut order = fabric.hosts.to_vec();
+                let head = order.remove(head);
+                order.insert(0, head);
+                order
+            })
+            .collect(),
+    };
+    let two = Choices {
+        opposite_paths: OppositePaths::Two,
+        ..choices.clone()
+    };
+    let plan_for = |order: &Vec<HostName>| {
+        let inventories: Option<Vec<Inventory>> = order
+            .iter()
+            .map(|host| Some(fabric.inventories[fabric.node(host.as_str())?].clone()))
+            .collect();
+        let ring = crate::plan::derive(order, &inventories?, None).ring?;
+        assemble(&ring, order, &choices)
+            .or_else(|_| assemble(&ring, order, &two))
+            .ok()
+    };
+    let plans = orders.iter().filter_map(plan_for);
+    plans.min_by_key(|plan| missing(plan, fabric))
+}
+
+/// How many rules of a plan are not there as it has them.
+fn missing(plan: &Plan, fabric: &Fabric) -> usize {
+    let of = |(node, host): (usize, &HostName)| {
+        let share = plan.for_host(host.as_str())?;
+        let wanted = Wanted::of(&share);
+        let inventory = &fabric.inventories[node];
+        let there = |(dev, rule): &&(crate::names::NetdevName, Filter)| {
+            let port = inventory.ports.iter().find(|port| port.netdev == *dev);
+            let filters = port.and_then(|port| port.details.filters.known());
+            filters.is_some_and(|all| {
+                all.iter()
+                    .any(|found| crate::mesh::compare::same_rule(found, rule))
+            })
+        };
+        Some(wanted.rules.iter().filter(|rule| !there(rule)).count())
+    };
+    fabric.hosts.iter().enumerate().filter_map(of).sum()
+}
+
+/// The plan that was given, against the ports as they are: it is of another time when they differ.
+fn given(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+    let known = |row: &&crate::plan::PortRow| {
+        fabric
+            .ports
+            .iter()
+            .any(|port| *port.host == row.host && port.facts.mac == row.mac)
+    };
+    let strange = plan.ports.iter().filter(|row| !known(row)).count();
+    if strange * 2 > plan.ports.len() {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-other-plan",
+            format!(
+                "{strange} of the plan's {} ports have MACs that these hosts have not",
+                plan.ports.len()
+            ),
+            "the plan of this ring",
+        )));
+    }
+    for row in &plan.ports {
+        let Some(node) = fabric.node(row.host.as_str()) else {
+            continue;
+        };
+        let Some(port) = fabric.port(node, row.netdev.as_str()) else {
+            let finding = Finding::problem(
+                "mesh-plan-port",
+                "the plan's port is not there",
+                row.netdev.to_string(),
+            )
+            .at(&row.netdev);
+            seen.push(Seen::host(fabric, node, finding));
+            continue;
+        };
+        let facts = fabric.facts(port);
+        if facts.mac != row.mac {
+            let finding = Finding::problem(
+                "mesh-plan-port",
+                format!(
+                    "MAC {}: the NIC is another than at the time of the plan",
+                    facts.mac
+                ),
+                format!("{} of the plan", row.mac),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        if let Some(addresses) = facts
+            .ipv4
+            .known()
+            .filter(|all| !all.is_empty() && !all.contains(&row.ipv4))
+        {
+            let finding = Finding::problem(
+                "mesh-plan-address",
+                format!("address {}", list(addresses)),
+                format!("{} of the plan", row.ipv4),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        let far = fabric.peers.get(&port).map(|far| &fabric.ports[*far]);
+        if let Some(far) =
+            far.filter(|far| *far.host != row.peer_host || far.facts.netdev != row.peer_netdev)
+        {
+            let finding = Finding::problem(
+                "mesh-plan-peer",
+                format!("its cable leads to {}", far.label()),
+                format!("{} {} of the plan", row.peer_host, row.peer_netdev),
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+    }
+    let cap = size_cap(fabric.hairpin_queue_size);
+    if plan.size_cap_bytes > cap {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-plan-cap",
+            format!(
+                "the plan lets messages of {} bytes through",
+                plan.size_cap_bytes
+            ),
+            format!(
+                "{cap}: the smallest hairpin queue known to be loaded holds {} packets",
+                fabric.hairpin_queue_size
+            ),
+        )));
+    }
+    if plan.gid_index != fabric.gid_index && fabric.ring.is_some() {
+        seen.push(Seen::ring(Finding::problem(
+            "mesh-plan-gid-index",
+            format!("the plan has GID index {}", plan.gid_index),
+            format!("{}, where the ports have their GIDs", fabric.gid_index),
+        )));
+    }
+}
+
+/// What a host's inventory says of its share of the plan, as `verify` reads it from the kernel.
+fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
+    let ports = share.ports.iter().map(|row| {
+        let Some(facts) = inventory
+            .ports
+            .iter()
+            .find(|port| port.netdev == row.netdev)
+        else {
+            return PortNow {
+                netdev: row.netdev.clone(),
+                link: Fact::Known(None),
+                addresses: Fact::unmentioned(),
+                offload: Fact::unmentioned(),
+                steering: Fact::unmentioned(),
+                rdma_state: Fact::unmentioned(),
+                gid: Fact::unmentioned(),
+                qdiscs: Fact::unmentioned(),
+                filters: Fact::unmentioned(),
+                neighbours: Fact::unmentioned(),
+                more: PortMore::default(),
+            };
+        };
+        let details = &facts.details;
+        let text = |mode: &Option<String>| mode.as_deref().map(Text::from);
+        let entry = match &facts.gids {
+            crate::facts::Gids::Table(table) => Fact::Known(
+                table
+                    .iter()
+                    .find(|entry| entry.index == plan.gid_index)
+                    .cloned(),
+            ),
+            _ => Fact::unmentioned(),
+        };
+        PortNow {
+            netdev: row.netdev.clone(),
+            link: Fact::Known(Some(LinkNow {
+                index: details.ifindex.known().copied().unwrap_or(0),
+                mac: Some(facts.mac),
+                mtu: Some(facts.mtu),
+                state: facts.state.as_str().into(),
+                rx_dropped: None,
+            })),
+            addresses: facts.ipv4.clone(),
+            offload: facts.tc_offload.clone(),
+            steering: facts.flow_steering_mode.as_ref().map(text),
+            rdma_state: facts
+                .rdma_state
+                .as_ref()
+                .map(|state| Some(state.as_str().into())),
+            gid: entry,
+            qdiscs: details.qdiscs.clone(),
+            filters: details.filters.clone(),
+            neighbours: details.neighbours.clone(),
+            more: PortMore {
+                eswitch: facts.eswitch_mode.as_ref().map(text),
+                rdma_active_mtu: facts.rdma_active_mtu.clone(),
+                trust: details.trust.clone(),
+                queue_size: facts.hairpin_queue_size.clone(),
+                queue_state: match facts.hairpin_queue_applied {
+                    Applied::Unsaid => Fact::unmentioned(),
+                    state => Fact::Known(state),
+                },
+                num_queues: facts.hairpin_num_queues.clone(),
+                queue_pairs: details.queue_pairs.clone(),
+            },
+        }
+    });
+    let markers = share.markers.iter().map(|row| {
+        let now = inventory.node.markers.as_ref().map(|all| {
+            let own: Vec<_> = all
+                .iter()
+                .filter(|marker| marker.device.as_ref() == Some(&row.device))
+                .collect();
+            // The one that holds the device, else any.
+            let marker = own
+                .iter()
+                .find(|marker| marker.holds_device == Fact::Known(true))
+                .or(own.first());
+            match marker {
+                Some(marker) => MarkerNow {
+                    active: "active".into(),
+                    sub: "running".into(),
+                    pid: marker.pid,
+                    holds_device: marker.holds_device.clone(),
+                },
+                None => MarkerNow {
+                    active: "inactive".into(),
+                    sub: "dead".into(),
+                    pid: 0,
+                    holds_device: Fact::Known(false),
+                },
+            }
+        });
+        (row.device.clone(), now)
+    });
+    Present {
+        ports: ports.collect(),
+        routes: inventory.node.routes.clone(),
+        markers: markers.collect(),
+        recorded_clsacts: Default::default(),
+        dropped_when_made: Default::default(),
+    }
+}
+
+/// Rules that are made for a MAC that no port has any more: a NIC was replaced, and all of them follow.
+fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<Seen>) {
+    type Old = BTreeMap<(Mac, Mac), BTreeSet<usize>>;
+    let mut old: Old = BTreeMap::new();
+    let macs = |rule: &Filter| {
+        let flower = rule.flower.as_ref()?;
+        let edits = flower.actions.iter().flat_map(|action| &action.edits);
+        let written: Vec<&str> = edits
+            .filter(|edit| edit.offset < 8)
+            .map(|edit| edit.value.as_str())
+            .collect();
+        let written = written.concat();
+        let mut bytes = [0u8; 6];
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(written.get(2 * i..2 * i + 2)?, 16).ok()?;
+        }
+        Some([flower.src_mac?, flower.dst_mac?, Mac(bytes)])
+    };
+    for (port, wanted, found) in stale {
+        let (Some(wanted), Some(found)) = (macs(wanted), macs(found)) else {
+            continue;
+        };
+        for (wanted, found) in wanted.into_iter().zip(found) {
+            let gone = fabric.ports.iter().all(|port| port.facts.mac != found);
+            if wanted != found && gone {
+                old.entry((found, wanted)).or_default().insert(*port);
+            }
+        }
+    }
+    for ((found, wanted), ports) in old {
+        let Some(owner) = fabric.with_mac(wanted) else {
+            continue;
+        };
+        let finding = Finding::problem(
+            "mesh-old-mac",
+            format!("MAC {found} is in {}, and no port has it: the NIC was replaced after they were made", count(ports.len(), "rule")),
+            wanted.to_string(),
+        )
+        .on(fabric.ports[owner].host)
+        .at(&fabric.facts(owner).netdev)
+        .advise("make the plan again from fresh inventories, deploy it, then hairpin-mesh up on each node");
+        let mut seen_of = Seen::ports(fabric, ports, finding);
+        seen_of.ports.insert(owner);
+        seen.push(seen_of);
+    }
+}
+
+/// Every object that is not right; of stale rules, which port, what is wanted and what is there.
+fn objects(
+    fabric: &Fabric,
+    node: usize,
+    share: &HostPlan,
+    wanted: &Wanted,
+    present: &Present,
+    seen: &mut Vec<Seen>,
+) -> Vec<(usize, Filter, Filter)> {
+    let mut stale = Vec::new();
+    for row in compare(wanted, present) {
+        if let (Object::Rule(dev, rule), State::Stale(Stale::Rule(found))) =
+            (&row.object, &row.state)
+        {
+            if let Some(port) = fabric.port(node, dev.as_str()) {
+                stale.push((port, rule.clone(), found.clone()));
+            }
+        }
+        match (&row.object, &row.state) {
+            // A route of the scripts of today has the kernel's default protocol, and works as well.
+            (Object::Route(route), State::Stale(Stale::Route(found)))
+                if Route {
+                    protocol: route.protocol,
+                    ..found.clone()
+                } == *route =>
+            {
+                continue;
+            }
+            // What was not read is told once, by its subject.
+            (_, State::NotObserved(_)) => continue,
+            _ => {}
+        }
+        if let Some(finding) = object(&row, present) {
+            seen.push(about(fabric, node, share, finding));
+        }
+    }
+    stale
+}
+
+/// A finding about an object of a host, with its port.
+fn about(fabric: &Fabric, node: usize, share: &HostPlan, finding: Finding) -> Seen {
+    let verified = crate::mesh::verify::port_of(&finding, share);
+    let port = verified.and_then(|netdev| fabric.port(node, netdev.as_str()));
+    Seen {
+        finding: finding.on(&fabric.hosts[node]),
+        ports: port.into_iter().collect(),
+        hosts: [node].into(),
+    }
+}
+
+/// Markers beyond the plan's: two on a device, or one on a device that needs none.
+fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>) {
+    let all = fabric.inventories[node]
+        .node
+        .markers
+        .known()
+        .into_iter()
+        .flatten();
+    let mut by = BTreeMap::new();
+    for marker in all {
+        if let Some(device) = &marker.device {
+            by.entry(device).or_insert_with(Vec::new).push(marker.pid);
+        }
+    }
+    for (device, pids) in by {
+        let port = (0..fabric.ports.len()).find(|port| {
+            fabric.ports[*port].node == node && fabric.device(*port) == device.as_str()
+        });
+        let planned = share.markers.iter().any(|row| row.device == *device);
+        let finding = if !planned {
+            Finding::warning(
+                "marker-left-over",
+                format!(
+                    "{} on {device} (process {})",
+                    count(pids.len(), "marker"),
+                    list(&pids)
+                ),
+                "markers of the plan's devices alone",
+            )
+        } else if pids.len() > 1 {
+            Finding::warning(
+                "marker-twice",
+                format!(
+                    "{} markers on {device} (processes {})",
+                    pids.len(),
+                    list(&pids)
+                ),
+                "one",
+            )
+        } else {
+            continue;
+        };
+        seen.push(match port {
+            Some(port) => Seen::port(fabric, port, finding),
+            None => Seen::host(fabric, node, finding),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::{Case, examine};
+    use crate::facts::{Marker, Qdisc};
+
+    /// The rings of the case folders, as inventories.
+    fn rings() -> Vec<(Vec<HostName>, Vec<Inventory>)> {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("plans");
+        let mut all = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let case = entry.unwrap().path();
+            if !case.join("ring-mesh/plan.json").is_file() || !case.join("inventory").is_dir() {
+                continue;
+            }
+            let bytes = std::fs::read(case.join("ring-mesh/plan.json")).unwrap();
+            let hosts = Plan::from_json("plan.json", &bytes).unwrap().hosts;
+            let read = |host: &HostName| {
+                let bytes = std::fs::read(case.join(format!("inventory/{host}.json"))).unwrap();
+                let mut inventory = Inventory::from_json("x.json", &bytes).unwrap();
+                for port in &mut inventory.ports {
+                    port.hairpin_queue_applied = Applied::Unsaid;
+                }
+                inventory
+            };
+            let inventories = hosts.iter().map(read).collect();
+            all.push((hosts, inventories));
+        }
+        assert!(all.len() > 10);
+        all
+    }
+
+    /// The facts with the whole mesh of a plan on every host.
+    fn with_mesh(plan: &Plan, inventories: &[Inventory]) -> Vec<Inventory> {
+        let with = |inventory: &Inventory| {
+            let mut inventory = inventory.clone();
+            let share = plan.for_host(inventory.host.as_str()).unwrap();
+            let wanted = Wanted::of(&share);
+            let mut routes = wanted.routes.clone();
+            for port in &mut inventory.ports {
+                let own = wanted.rules.iter().filter(|(dev, _)| *dev == port.netdev);
+                port.details.filters = Fact::Known(own.map(|(_, rule)| rule.clone()).collect());
+                let clsact = wanted.clsacts.contains(&port.netdev).then(|| Qdisc {
+                    kind: "clsact".into(),
+                    handle: "ffff:".into(),
+                    parent: "ffff:fff1".into(),
+                    other: None,
+                });
+                port.details.qdiscs = Fact::Known(clsact.into_iter().collect());
+                let own = wanted
+                    .neighbours
+                    .iter()
+                    .filter(|(dev, _)| *dev == port.netdev);
+                port.details.neighbours = Fact::Known(own.map(|(_, own)| own.clone()).collect());
+                for address in port.ipv4.known().unwrap() {
+                    routes.push(Route {
+                        destination: address.network(),
+                        protocol: 2,
+                        scope: "link".into(),
+                        gateway: None,
+                        dev: Some(port.netdev.clone()),
+                        ..routes[0].clone()
+                    });
+                }
+            }
+            inventory.node.routes = Fact::Known(routes);
+            let marker = |(i, device): (usize, &crate::names::RdmaName)| Marker {
+                unit: None,
+                device: Some(device.clone()),
+                pid: 100 + i as u32,
+                started_seconds: 1,
+                holds_device: Fact::Known(true),
+                command_line: Fact::unmentioned(),
+            };
+            let markers = wanted.markers.iter().enumerate().map(marker).collect();
+            inventory.node.markers = Fact::Known(markers);
+            inventory
+        };
+        inventories.iter().map(with).collect()
+    }
+
+    fn plan_with(
+        hosts: &[HostName],
+        inventories: &[Inventory],
+        paths: OppositePaths,
+        strategy: RouteStrategy,
+    ) -> Option<Plan> {
+        let derived = crate::plan::derive(hosts, inventories, None);
+        let choices = Choices {
+            opposite_paths: paths,
+            gid_index: derived.gid_index,
+            hairpin_queue_size: derived.hairpin_queue_size,
+            hairpin_queue_wanted: Some(WANTED_HAIRPIN_QUEUE),
+            strategy,
+            identities: Default::default(),
+        };
+        assemble(&derived.ring.unwrap(), hosts, &choices).ok()
+    }
+
+    #[test]
+    fn the_order_in_which_hosts_are_given_does_not_matter_to_a_mesh_that_is_up() {
+        for (hosts, inventories) in rings() {
+            let plan = plan_with(
+                &hosts,
+                &inventories,
+                OppositePaths::Two,
+                RouteStrategy::AdjacentGateway,
+            )
+            .unwrap();
+            let up = with_mesh(&plan, &inventories);
+            for turn in 1..hosts.len() {
+                let (mut others, mut theirs) = (hosts.clone(), up.clone());
+                others.rotate_left(turn);
+                theirs.rotate_left(turn);
+                assert_eq!(findings(&others, &theirs, None), [], "{others:?}");
+            }
+        }
+    }
+
+    fn findings(
+        hosts: &[HostName],
+        inventories: &[Inventory],
+        plan: Option<&Plan>,
+    ) -> Vec<Finding> {
+        let case = Case {
+            hosts,
+            inventories,
+            plan,
+            envs: &[],
+            logs: &[],
+            ordered: true,
+        };
+        examine(&case).findings
+    }
+
+    #[test]
+    fn a_mesh_that_is_up_is_right_in_every_layout_with_two_and_four_paths_and_both_kinds_of_routes()
+    {
+        let mut looked_at = 0;
+        for (hosts, inventories) in rings() {
+            for paths in [OppositePaths::Two, OppositePaths::Four] {
+                for strategy in [RouteStrategy::AdjacentGateway, RouteStrategy::ScopeLink] {
+                    let Some(plan) = plan_with(&hosts, &inventories, paths, strategy) else {
+                        continue;
+                    };
+                    let up = with_mesh(&plan, &inventories);
+                    assert_eq!(findings(&hosts, &up, None), [], "{hosts:?}");
+                    assert_eq!(findings(&hosts, &up, Some(&plan)), [], "{hosts:?}");
+                    looked_at += 1;
+                }
+            }
+        }
+        assert!(looked_at > 30, "{looked_at}");
+    }
+
+    #[test]
+    fn every_object_of_the_mesh_that_is_taken_away_is_missed() {
+        let (hosts, inventories) = rings().swap_remove(0);
+        let plan = plan_with(
+            &hosts,
+            &inventories,
+            OppositePaths::Two,
+            RouteStrategy::AdjacentGateway,
+        )
+        .unwrap();
+        let up = with_mesh(&plan, &inventories);
+        let codes = |inventories: &[Inventory]| -> Vec<&'static str> {
+            findings(&hosts, inventories, None)
+                .iter()
+                .map(|finding| finding.code)
+                .collect()
+        };
+        for (node, inventory) in up.iter().enumerate() {
+            let mut less = up.clone();
+            less[node].node.markers =
+                Fact::Known(inventory.node.markers.known().unwrap()[1..].to_vec());
+            assert_eq!(codes(&less), ["marker-missing"]);
+            let mut less = up.clone();
+            less[node].node.routes =
+                Fact::Known(inventory.node.routes.known().unwrap()[1..].to_vec());
+            assert_eq!(codes(&less), ["route-missing"]);
+            for (i, port) in inventory.ports.iter().enumerate() {
+                if port
+                    .details
+                    .filters
+                    .known()
+                    .is_some_and(|all| !all.is_empty())
+                {
+                    let mut less = up.clone();
+                    less[node].ports[i].details.filters = Fact::Known(Vec::new());
+                    assert_eq!(codes(&less), ["rule-missing"]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,512 @@
+//! What an NCCL log says of itself: routing records, listeners, rings and trees; and errors in it, or in any
+//! other text (perftest's, `tc`'s, the kernel's), that have a cause in the fabric.
+
+use std::collections::BTreeSet;
+
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::finding::Finding;
+use crate::plan::PORTS_PER_DOMAIN;
+use crate::plan::ends::{count, list};
+
+/// Longest log that is read, bytes; what comes after it is not looked at.
+pub const LONGEST: u64 = 256 * 1024 * 1024;
+/// Longest line that is looked at, bytes.
+const LONGEST_LINE: usize = 4096;
+
+/// A log, reduced to what tells.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Log {
+    /// What findings call it.
+    pub name: String,
+    /// Lines of NCCL.
+    lines: u64,
+    /// Lines of its network part.
+    net: u64,
+    /// `advertised` and `observed` of the listener records.
+    listeners: BTreeSet<(u32, u32)>,
+    /// Pairs of devices of which one was taken for the other, and whether a root was preserved.
+    overrides: BTreeSet<(u32, u32, bool)>,
+    rings: bool,
+    trees: bool,
+    ring_only: bool,
+    /// World and devices of the engine's line.
+    ready: BTreeSet<(u32, Vec<String>)>,
+    /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
+    errors: std::collections::BTreeMap<usize, u64>,
+}
+
+/// Words of an error line, and what they mean.
+struct Error {
+    words: &'static [&'static str],
+    code: &'static str,
+    found: &'static str,
+    wanted: &'static str,
+    advice: &'static str,
+}
+
+const ERRORS: &[Error] = &[
+    Error {
+        words: &["ibv_reg_mr", "Cannot allocate memory"],
+        code: "nccl-log-memory",
+        found: "memory could not be registered",
+        wanted: "memory that can be registered",
+        advice: "in a container: ulimit -l unlimited and CAP_IPC_LOCK; with kernel 7 see CmaFree and CmaTotal of /proc/meminfo (kho=off)",
+    },
+    Error {
+        words: &["ibv_modify_qp", "timed out"],
+        code: "nccl-log-no-path",
+        found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
+        wanted: "connections to neighbours alone, or a mesh",
+        advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
+    },
+    Error {
+        words: &["ibv_modify_qp", "110"],
+        code: "nccl-log-no-path",
+        found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
+        wanted: "connections to neighbours alone, or a mesh",
+        advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
+    },
+    Error {
+        words: &["ibv_modify_qp", "No data available"],
+        code: "nccl-log-gid-empty",
+        found: "the GID at the pinned index is empty (errno 61)",
+        wanted: "a GID at that index on every HCA",
+        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
+    },
+    Error {
+        words: &["ibv_modify_qp", " 61"],
+        code: "nccl-log-gid-empty",
+        found: "the GID at the pinned index is empty (errno 61)",
+        wanted: "a GID at that index on every HCA",
+        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
+    },
+    Error {
+        words: &["local GID ::"],
+        code: "nccl-log-gid-empty",
+        found: "the GID at the pinned index is empty",
+        wanted: "a GID at that index on every HCA",
+        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
+    },
+    Error {
+        words: &["GID_CHANGE"],
+        code: "nccl-log-gid-change",
+        found: "a GID changed under the running program",
+        wanted: "addresses that stay",
+        advice: "see what gave the address again (journalctl -u NetworkManager); restart the program",
+    },
+    Error {
+        words: &["RETRY_EXC_ERR"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "large messages alone: the MTU of one end; an opposite node alone: rule or marker (hairpin-mesh probe); one queue pair alone: its source port is the marker's",
+    },
+    Error {
+        words: &["status=12"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "large messages alone: the MTU of one end; an opposite node alone: rule or marker (hairpin-mesh probe); one queue pair alone: its source port is the marker's",
+    },
+    Error {
+        words: &["No device found"],
+        code: "nccl-log-no-device",
+        found: "NCCL found no HCA",
+        wanted: "the HCAs that NCCL_IB_HCA names",
+        advice: "names exactly as rdma link has them; /dev/infiniband in the container",
+    },
+    Error {
+        words: &["Failed status 12"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
+    },
+    Error {
+        words: &["retry counter exceeded"],
+        code: "nccl-log-retries",
+        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
+        wanted: "acknowledgements",
+        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
+    },
+    Error {
+        words: &["Failed to modify QP"],
+        code: "nccl-log-rtr",
+        found: "a queue pair could not be brought to RTR",
+        wanted: "the same GID type and a reachable GID on both ends",
+        advice: "perftest: -x with each side's own index of its RoCE v2 GID, the MTU of both ends; rdma link",
+    },
+    Error {
+        words: &["Couldn't read remote address"],
+        code: "nccl-log-control",
+        found: "the control channel of the test broke: the other end ended first",
+        wanted: "its own error first",
+        advice: "look at the other end's output",
+    },
+    Error {
+        words: &["Unable to Connect the HCA's through the link"],
+        code: "nccl-log-control",
+        found: "the control channel of the test broke: the other end ended first",
+        wanted: "its own error first",
+        advice: "look at the other end's output",
+    },
+    Error {
+        words: &["Couldn't connect to"],
+        code: "nccl-log-control",
+        found: "the control channel of the test could not be made",
+        wanted: "a host name and port that answer",
+        advice: "the server has to be started first; a firewall on its port",
+    },
+    Error {
+        words: &["only PCP trust state supported for hairpin"],
+        code: "nccl-log-trust",
+        found: "the NIC refused a hairpin rule: the port trusts DSCP",
+        wanted: "PCP trust",
+        advice: "dcb app show dev DEVICE; dcb app flush dev DEVICE dscp-prio",
+    },
+    Error {
+        words: &["hairpin is not supported"],
+        code: "nccl-log-hairpin",
+        found: "the NIC refused a hairpin rule: it has no hairpin here",
+        wanted: "a ConnectX-7 in NIC mode, eswitch legacy",
+        advice: "devlink dev eswitch show; the driver of the device that the rule leads to",
+    },
+    Error {
+        words: &["Value is not power of two"],
+        code: "nccl-log-queue-size",
+        found: "the driver refused a hairpin queue size",
+        wanted: "a power of two from 1024 to 8192",
+        advice: "hairpin-mesh hairpin-queue 8192",
+    },
+    Error {
+        words: &["Maximum hairpin queue size is"],
+        code: "nccl-log-queue-size",
+        found: "the driver refused a hairpin queue size",
+        wanted: "a power of two from 1024 to 8192",
+        advice: "hairpin-mesh hairpin-queue 8192",
+    },
+    Error {
+        words: &["Exclusivity flag on, cannot modify"],
+        code: "nccl-log-qdisc",
+        found: "a discipline is there already that cannot be replaced",
+        wanted: "clsact",
+        advice: "tc qdisc show dev DEVICE: find what made the ingress discipline",
+    },
+    Error {
+        words: &["TC classifier not found"],
+        code: "nccl-log-module",
+        found: "the kernel has no such classifier loaded",
+        wanted: "cls_flower, act_pedit and act_mirred",
+        advice: "modprobe cls_flower act_pedit act_mirred, as root",
+    },
+    Error {
+        words: &["can't turn hw_tc_offload off"],
+        code: "nccl-log-offload",
+        found: "offload cannot be turned off while rules are in the NIC",
+        wanted: "rules removed first",
+        advice: "hairpin-mesh down, then ethtool -K",
+    },
+    Error {
+        words: &["RDMA-TX matcher creation failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["RDMA-TX header rewrite action creation failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["RDMA-TX UDP rewrite flow attachment failed"],
+        code: "nccl-log-marker",
+        found: "the marker could not be made",
+        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
+        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
+    },
+    Error {
+        words: &["cannot open RDMA device"],
+        code: "nccl-log-marker",
+        found: "the marker's device was not there when it started",
+        wanted: "a marker that waits for its device",
+        advice: "hairpin-mesh up; the units of this program wait",
+    },
+    Error {
+        words: &["cx7-pcie-hotplug"],
+        code: "nccl-log-hotplug",
+        found: "the platform took functions away or brought them back with a cable",
+        wanted: "a mesh that was made again since",
+        advice: "hairpin-mesh up on this node, and hairpin-mesh verify",
+    },
+    Error {
+        words: &["mlx5_core", "AER"],
+        code: "nccl-log-aer",
+        found: "the PCIe link of the NIC had errors",
+        wanted: "none",
+        advice: "a power cycle with the cord out; firmware of board and NIC",
+    },
+];
+
+/// The number after `key=` in a line.
+fn value(line: &str, key: &str) -> Option<u32> {
+    let rest = &line[line.find(key)? + key.len()..];
+    let end = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+impl Log {
+    /// An empty log.
+    pub fn new(name: &str) -> Log {
+        Log {
+            name: name.to_owned(),
+            ..Log::default()
+        }
+    }
+
+    /// Takes a line in.
+    pub fn line(&mut self, bytes: &[u8]) {
+        let line = String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_LINE)]);
+        let line = line.as_ref();
+        if line.contains("RoCEnante ready:") {
+            if let Some(world) = value(line, "world=") {
+                let devices = line
+                    .split("hcas=")
+                    .nth(1)
+                    .and_then(|rest| rest.split_whitespace().next());
+                let devices = devices
+                    .unwrap_or_default()
+                    .split(',')
+                    .filter(|d| !d.is_empty())
+                    .map(printable);
+                self.ready.insert((world, devices.collect()));
+            }
+        }
+        let mut told: BTreeSet<&str> = BTreeSet::new();
+        for (i, error) in ERRORS.iter().enumerate() {
+            if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
+                *self.errors.entry(i).or_default() += 1;
+            }
+        }
+        if !line.contains("NCCL") {
+            return;
+        }
+        self.lines += 1;
+        if line.contains("NET/")
+            || line.contains("ListenerRouting")
+            || line.contains("Subnet-aware routing")
+        {
+            self.net += 1;
+        }
+        if line.contains("ListenerRouting") {
+            if let (Some(advertised), Some(observed)) =
+                (value(line, "advertised="), value(line, "observed="))
+            {
+                self.listeners.insert((advertised, observed));
+            }
+        }
+        if line.contains("Subnet-aware routing") {
+            if let (Some(from), Some(to)) =
+                (value(line, "overriding dev "), value(line, "with dev "))
+            {
+                if self.overrides.len() < 256 {
+                    self.overrides
+                        .insert((from, to, line.contains("preserving PCI root")));
+                }
+            }
+        }
+        self.rings |= line.contains("Connected all rings");
+        self.trees |= line.contains("Connected all trees");
+        self.ring_only |=
+            line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
+    }
+
+    /// Takes a whole text in.
+    pub fn read(name: &str, text: &[u8]) -> Log {
+        let mut log = Log::new(name);
+        text.split(|b| *b == b'\n').for_each(|line| log.line(line));
+        log
+    }
+}
+
+fn printable(text: &str) -> String {
+    text.chars()
+        .filter(char::is_ascii_graphic)
+        .take(64)
+        .collect()
+}
+
+/// What the log tells.
+pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    let mut push = |finding: Finding| seen.push(Seen::ring(finding.at(&log.name)));
+    let devices = (0..fabric.hosts.len())
+        .map(|node| fabric.of_host(node).len())
+        .max()
+        .unwrap_or(0);
+    if log.lines == 0 && log.ready.is_empty() && log.errors.is_empty() {
+        return push(Finding::not_observed(
+            "nccl-log-empty",
+            "NCCL",
+            "no line of it is in the log",
+            "a log with NCCL_DEBUG=INFO",
+        ));
+    }
+    for (advertised, observed) in &log.listeners {
+        if advertised != observed {
+            push(
+                Finding::problem(
+                    "nccl-log-listeners",
+                    format!("{advertised} listeners are advertised and {observed} observed"),
+                    "as many as there are devices",
+                )
+                .advise("both ends need the same library and the same NCCL_IB_EXTENDED_IPV4_GIDS"),
+            );
+        } else if (*advertised as usize) < devices {
+            push(Finding::problem("nccl-log-cap", format!("{} advertised for {devices} devices: the cap is in force, devices past number {advertised} move nothing", count(*advertised as usize, "listener")), devices.to_string())
+                .advise("NCCL_IB_EXTENDED_IPV4_GIDS=1 and the library of the switchless ring on all nodes"));
+        }
+    }
+    let root = |device: u32| device as usize / PORTS_PER_DOMAIN;
+    let collapsed: Vec<String> = log
+        .overrides
+        .iter()
+        .filter(|(from, to, preserved)| !preserved && root(*from) != root(*to))
+        .map(|(from, to, _)| format!("dev {from} with dev {to}"))
+        .collect();
+    if !collapsed.is_empty() {
+        push(Finding::problem("nccl-log-collapse", format!("devices of one PCI root are overridden by those of the other ({}): both channels use one", list(collapsed)), "each on its own PCI root")
+            .advise("NCCL_IB_PRESERVE_PCI_DOMAIN=1; an address on every port of the second plane"));
+    } else if !log.overrides.is_empty() {
+        notes.push(
+            Finding::warning(
+                "nccl-log-override",
+                "devices are overridden within their PCI root, which is right here",
+                "that",
+            )
+            .at(&log.name),
+        );
+    }
+    if log.lines > 0 && log.net == 0 {
+        push(
+            Finding::not_observed(
+                "nccl-log-no-net",
+                "routing",
+                "the log has no line of the subsystem NET",
+                "NCCL_DEBUG_SUBSYS with NET in it",
+            )
+            .advise("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"),
+        );
+    }
+    if log.rings && !log.trees && !log.ring_only {
+        push(Finding::problem("nccl-log-tree", "all rings are connected and no tree is: connecting the trees failed, or the log ends before", "trees turned off on a switchless ring")
+            .advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"));
+    }
+    if log.rings && log.ring_only {
+        notes.push(
+            Finding::warning(
+                "nccl-log-ring-only",
+                "all rings are connected, trees are turned off, as a switchless ring wants it",
+                "that",
+            )
+            .at(&log.name),
+        );
+    }
+    for (world, names) in &log.ready {
+        if fabric.whole && *world as usize != fabric.hosts.len() {
+            push(Finding::problem(
+                "nccl-log-world",
+                format!("the engine is ready with world={world}"),
+                fabric.hosts.len().to_string(),
+            ));
+        }
+        let there: BTreeSet<String> = (0..fabric.ports.len())
+            .map(|port| fabric.device(port))
+            .collect();
+        let strange: Vec<&String> = names.iter().filter(|name| !there.contains(*name)).collect();
+        if !names.is_empty()
+            && !strange.is_empty()
+            && names.iter().all(|name| name.parse::<u32>().is_err())
+        {
+            push(Finding::problem(
+                "nccl-log-hcas",
+                format!("the engine has {}", list(strange)),
+                format!("of {}", list(&there)),
+            ));
+        } else if !names.is_empty()
+            && names.len() < devices
+            && names.iter().all(|name| name.parse::<u32>().is_err())
+        {
+            push(Finding::problem(
+                "nccl-log-hcas",
+                format!(
+                    "the engine has {} ({})",
+                    count(names.len(), "HCA"),
+                    list(names)
+                ),
+                format!("{devices}"),
+            ));
+        } else {
+            notes.push(
+                Finding::warning(
+                    "nccl-log-ready",
+                    format!(
+                        "the engine is ready: world={world} hcas={}",
+                        names.join(",")
+                    ),
+                    "that",
+                )
+                .at(&log.name),
+            );
+        }
+    }
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    for (i, times) in &log.errors {
+        let error = &ERRORS[*i];
+        if told.insert(error.code) {
+            let finding = Finding::problem(
+                error.code,
+                format!("{} ({})", error.found, count(*times as usize, "line")),
+                error.wanted,
+            );
+            push(finding.advise(error.advice));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_records_of_the_ring_are_read() {
+        let text = b"spark1:1:1 [0] NCCL INFO NET/IB : ListenerRouting format=ipv4-v1 advertised=2 observed=4\n\
+            spark1:1:1 [0] NCCL INFO Subnet-aware routing: overriding dev 2 with dev 0\n\
+            spark1:1:1 [0] NCCL INFO Subnet-aware routing: overriding dev 1 with dev 0 preserving PCI root 0000:00\n\
+            spark1:1:1 [0] NCCL INFO Connected all rings, use ring PXN 0 GDR 0\n\
+            RoCEnante ready: world=4 hcas=rocep1s0f0,rocep1s0f1 x\n\
+            spark1:1:1 [0] NCCL WARN NET/IB : ibv_modify_qp failed with 110 Connection timed out\n";
+        let log = Log::read("x.log", text);
+        assert_eq!(log.listeners, [(2, 4)].into());
+        assert_eq!(log.overrides, [(2, 0, false), (1, 0, true)].into());
+        assert!(log.rings && !log.trees && !log.ring_only);
+        assert_eq!(
+            log.ready,
+            [(4, vec!["rocep1s0f0".into(), "rocep1s0f1".into()])].into()
+        );
+        assert_eq!((log.lines, log.net), (5, 4));
+        assert_eq!(log.errors.keys().copied().collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn any_bytes_are_a_log() {
+        let log = Log::read("x", &[0xff; 10_000]);
+        assert_eq!((log.lines, log.net), (0, 0));
+        let log = Log::read("x", b"NCCL ListenerRouting advertised=99999999999 observed=\nNCCL Subnet-aware routing: overriding dev  with dev 1");
+        assert!(log.listeners.is_empty() && log.overrides.is_empty());
+    }
+}

@@ -1,0 +1,128 @@
+//! Kernel, memory, modules, files of the network manager, and the NCCL library of each node.
+
+use std::collections::BTreeMap;
+
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::facts::{Fact, NetplanFile};
+use crate::finding::Finding;
+use crate::plan::ends::list;
+
+pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    for (node, inventory) in fabric.inventories.iter().enumerate() {
+        let facts = &inventory.node;
+        if let Fact::Known(memory) = &facts.memory {
+            if let (Some(total), Some(free)) = (memory.cma_total_kb, memory.cma_free_kb) {
+                if free > total {
+                    let kernel = facts
+                        .kernel
+                        .known()
+                        .map_or(String::new(), |kernel| format!(" (kernel {kernel})"));
+                    let kho = match facts.kernel_handover.known() {
+                        Some(Some(word)) => format!(", {word}"),
+                        Some(None) => ", no kho= on the command line".into(),
+                        None => String::new(),
+                    };
+                    let finding = Finding::problem(
+                        "memory-cma",
+                        format!(
+                            "CmaFree {free} kB is more than CmaTotal {total} kB{kernel}{kho}: registering memory fails with \"Cannot allocate memory\""
+                        ),
+                        "CmaFree of at most CmaTotal",
+                    );
+                    seen.push(Seen::host(fabric, node, finding));
+                }
+            }
+        }
+        let modules = facts.modules.known().into_iter().flatten();
+        if modules
+            .into_iter()
+            .any(|module| module.as_str() == "mstflint_access")
+        {
+            let finding = Finding::warning(
+                "module-mstflint",
+                "mstflint_access is loaded: after a hot-plug its old PCI device panics the node when mstflint runs",
+                "it unloaded",
+            );
+            seen.push(Seen::host(fabric, node, finding));
+        }
+        if let Fact::Known(files) = &facts.netplan_files {
+            netplan(fabric, node, files, seen);
+        }
+        libraries(fabric, node, seen);
+        for left in inventory
+            .left_out
+            .iter()
+            .filter(|left| left.what.as_str() != "fabric functions")
+        {
+            notes.push(
+                Finding::warning(
+                    "left-out",
+                    format!("{}: {}", left.what, left.why),
+                    "it read",
+                )
+                .on(&fabric.hosts[node]),
+            );
+        }
+    }
+}
+
+/// A port that two files name has two owners: the one that is removed leaves the other.
+fn netplan(fabric: &Fabric, node: usize, files: &[NetplanFile], seen: &mut Vec<Seen>) {
+    let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in files {
+        for netdev in &file.netdevs {
+            owners
+                .entry(netdev.as_str())
+                .or_default()
+                .push(file.file.as_str());
+        }
+    }
+    for (netdev, files) in owners.into_iter().filter(|(_, files)| files.len() > 1) {
+        let copy = files.iter().any(|file| file.starts_with("90-NM-"));
+        let why = if copy {
+            "; NetworkManager's copy survives the removal of the other, and brings it back"
+        } else {
+            ""
+        };
+        let finding = Finding::warning(
+            "netplan-owned-twice",
+            format!(
+                "{} files of /etc/netplan name it ({}){why}",
+                files.len(),
+                list(&files)
+            ),
+            "one",
+        );
+        seen.push(match fabric.port(node, netdev) {
+            Some(port) => Seen::port(fabric, port, finding),
+            None => Seen::host(fabric, node, finding.at(netdev)),
+        });
+    }
+}
+
+fn libraries(fabric: &Fabric, node: usize, seen: &mut Vec<Seen>) {
+    let all = fabric.inventories[node]
+        .node
+        .nccl_libraries
+        .known()
+        .into_iter()
+        .flatten();
+    for library in all {
+        let finding = match (&library.sha256, &library.ring_marker) {
+            (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
+                Finding::not_observed("nccl-library-unread", &library.path, why, "an NCCL library")
+            }
+            (_, Fact::Known(false)) => Finding::problem(
+                "nccl-library-other",
+                format!(
+                    "{} has no SWITCHLESS_RING_ONLY in it: it is an ordinary NCCL, which ignores the ring's settings silently",
+                    library.path
+                ),
+                "the library of the switchless ring",
+            ),
+            (_, Fact::Known(true)) => continue,
+        };
+        seen.push(Seen::host(fabric, node, finding));
+    }
+}

@@ -1,0 +1,119 @@
+//! What refuses a plan, as `plan` finds it, and the settings that mlx5 takes no hairpin rule with.
+
+use std::collections::BTreeSet;
+
+use crate::doctor::chain::Seen;
+use crate::doctor::fabric::Fabric;
+use crate::facts::{Fact, Trust};
+use crate::finding::{Finding, Severity};
+
+/// What `plan` finds, each with the ports that it is about.
+pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    for finding in &fabric.found {
+        let mut finding = finding.clone();
+        match finding.code {
+            // A range that works; told once.
+            "port-address-198-18" => {
+                if !notes.iter().any(|note| note.code == finding.code) {
+                    notes.push(finding);
+                }
+                continue;
+            }
+            // Nobody knows, and the plan goes on: no fault.
+            "hairpin-queue-unsaid" => {
+                notes.push(finding);
+                continue;
+            }
+            // Told for the ring as a whole (`queues`), or for each node (`links`).
+            "hairpin-queue-odd"
+            | "hairpin-num-queues"
+            | "hairpin-queue-unknown"
+            | "hairpin-queue-pending" => {
+                finding.found = finding.found.replace("; 1024 counts for the cap", "");
+            }
+            // Of fewer hosts than a ring has, most cables lead to somebody who is not here.
+            "subnet-ends" if !fabric.whole && finding.found.starts_with("1 end") => continue,
+            _ => {}
+        }
+        if finding.found.contains("not observed: ") {
+            finding.severity = Severity::NotObserved;
+        }
+        let ports = ports_of(fabric, &finding);
+        let mut hosts: BTreeSet<usize> =
+            ports.iter().map(|port| fabric.ports[*port].node).collect();
+        hosts.extend(finding.host.as_deref().and_then(|host| fabric.node(host)));
+        seen.push(Seen {
+            finding,
+            ports,
+            hosts,
+        });
+    }
+    if !fabric.whole {
+        let hosts = fabric.hosts.len();
+        notes.push(Finding::warning(
+            "ring-not-judged",
+            format!(
+                "the facts of {} are here",
+                crate::plan::ends::count(hosts, "host")
+            ),
+            "those of all four of a ring, to judge its cables",
+        ));
+    }
+}
+
+/// The ports that a finding of the plan is about: by its host and device, by its subnet, or those that it
+/// names.
+fn ports_of(fabric: &Fabric, finding: &Finding) -> BTreeSet<usize> {
+    let node = finding.host.as_deref().and_then(|host| fabric.node(host));
+    let object = finding.object.as_deref().unwrap_or_default();
+    if let Some(node) = node {
+        let names = object.split('+');
+        return names.filter_map(|name| fabric.port(node, name)).collect();
+    }
+    let network = object.parse::<crate::names::Cidr>().ok();
+    let named = |port: &usize| {
+        let label = fabric.ports[*port].label();
+        let mut places = finding.found.match_indices(&label);
+        // A name that goes on is another one.
+        places.any(|(at, _)| {
+            let after = finding.found[at + label.len()..].bytes().next();
+            after.is_none_or(|b| !(b.is_ascii_alphanumeric() || b"_.:-".contains(&b)))
+        })
+    };
+    let inside = |port: &usize| {
+        let address = fabric.ports[*port].address;
+        address
+            .zip(network)
+            .is_some_and(|(own, net)| net.contains(own.address))
+    };
+    (0..fabric.ports.len())
+        .filter(|port| named(port) || inside(port))
+        .collect()
+}
+
+/// Trust and ingress disciplines.
+pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
+    for port in 0..fabric.ports.len() {
+        let details = &fabric.facts(port).details;
+        if let Fact::Known(Trust::Dscp) = details.trust {
+            let finding = Finding::problem(
+                "port-trust",
+                "the port trusts DSCP",
+                "PCP: mlx5 takes hairpin rules in that state alone",
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+        let qdiscs = details.qdiscs.known().into_iter().flatten();
+        for qdisc in qdiscs.filter(|qdisc| qdisc.kind.as_str() == "ingress") {
+            let finding = Finding::problem(
+                "ingress-qdisc",
+                format!(
+                    "an ingress discipline is there ({} {})",
+                    qdisc.kind, qdisc.handle
+                ),
+                "clsact or none: both cannot be there",
+            );
+            seen.push(Seen::port(fabric, port, finding));
+        }
+    }
+}

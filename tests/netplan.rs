@@ -1,0 +1,253 @@
+//! `netplan`: the second plane's files as the real program prints them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // in helpers of tests too
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use hairpin_mesh::doctor::netplan;
+use hairpin_mesh::facts::{Fact, GidEntry, Gids, Inventory};
+use hairpin_mesh::names::{Cidr, Gid, HostName};
+use hairpin_mesh::plan::{Options, Plan, plan};
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("plans")
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
+        .current_dir(folder)
+        .arg("netplan")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn inventories(case: &str) -> (Vec<HostName>, Vec<Inventory>) {
+    let read = |host: &str| {
+        let bytes = std::fs::read(
+            cases()
+                .join(case)
+                .join("inventory")
+                .join(format!("{host}.json")),
+        )
+        .unwrap();
+        Inventory::from_json(host, &bytes).unwrap()
+    };
+    let hosts = ["spark1", "spark2", "spark3", "spark4"];
+    (
+        hosts.iter().map(|host| host.parse().unwrap()).collect(),
+        hosts.iter().map(|host| read(host)).collect(),
+    )
+}
+
+/// The facts without the second plane's addresses.
+fn bare(inventories: &mut [Inventory]) {
+    for port in inventories
+        .iter_mut()
+        .flat_map(|inventory| &mut inventory.ports)
+    {
+        if port.place().unwrap().pci_domain != 0 {
+            port.ipv4 = Fact::Known(Vec::new());
+            port.gids = Gids::Table(Vec::new());
+        }
+    }
+}
+
+const SPARK1: &str = "\
+# /etc/netplan/41-sparkring-plane2.yaml of spark1: the second plane of the switchless ring.
+# Review, then install on every node:
+#   sudo install -m 600 THIS /etc/netplan/41-sparkring-plane2.yaml && sudo netplan try
+network:
+  version: 2
+  renderer: NetworkManager
+  ethernets:
+    enP2p1s0f0np0:
+      optional: true
+      dhcp4: false
+      dhcp6: false
+      mtu: 9000
+      addresses:
+        - 10.20.0.10/24
+      routes:
+        - to: 10.20.1.0/24
+          via: 10.20.0.11
+    enP2p1s0f1np1:
+      optional: true
+      dhcp4: false
+      dhcp6: false
+      mtu: 9000
+      addresses:
+        - 10.20.3.11/24
+      routes:
+        - to: 10.20.2.0/24
+          via: 10.20.3.10
+";
+
+#[test]
+fn the_file_has_the_planes_addresses_and_a_route_to_the_two_subnets_that_the_node_is_not_on() {
+    let case = cases().join("tp-along-ring");
+    assert_eq!(
+        text(&run(&case, &["--inventory", "inventory", "spark1"])),
+        SPARK1
+    );
+    let both = text(&run(
+        &case,
+        &["--inventory", "inventory", "spark1", "spark3"],
+    ));
+    assert!(
+        both.starts_with(SPARK1)
+            && both.contains("---\n# /etc/netplan/41-sparkring-plane2.yaml of spark3"),
+        "{both}"
+    );
+    let json: serde_json::Value = serde_json::from_slice(
+        &run(&case, &["--inventory", "inventory", "--json", "spark1"]).stdout,
+    )
+    .unwrap();
+    assert_eq!(json["hosts"][0]["text"], SPARK1);
+    assert_eq!(json["schema"], "hairpin-mesh.netplan-report/v1");
+}
+
+#[test]
+fn a_plan_and_the_facts_that_it_was_made_from_give_the_same_file() {
+    for case in [
+        "tp-along-ring",
+        "tp-against-ring",
+        "tp-interleaved",
+        "swapped-ports-on-two-nodes",
+        "slash-30-subnets",
+    ] {
+        let (hosts, inventories) = inventories(case);
+        let bytes = std::fs::read(cases().join(case).join("ring-mesh/plan.json")).unwrap();
+        let by_plan = netplan::of_plan(&Plan::from_json("plan.json", &bytes).unwrap()).unwrap();
+        let by_facts = netplan::of_facts(&hosts, &inventories).unwrap();
+        for plane in &by_plan {
+            let same = by_facts
+                .iter()
+                .find(|other| other.host == plane.host)
+                .unwrap();
+            assert_eq!(netplan::file(plane), netplan::file(same), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_plane_that_follows_the_first_one_makes_a_ring_that_can_be_planned() {
+    for case in [
+        "own-inventories-queue-applied",
+        "slash-30-subnets",
+        "slash-31-subnets",
+        "swapped-ports-on-two-nodes",
+    ] {
+        let (hosts, mut inventories) = inventories(case);
+        bare(&mut inventories);
+        let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+        for (inventory, plane) in inventories.iter_mut().zip(&planes) {
+            assert!(plane.proposed);
+            assert!(netplan::file(plane).contains("follow the first plane's"));
+            for own in &plane.ports {
+                let port = inventory
+                    .ports
+                    .iter_mut()
+                    .find(|port| port.netdev == own.netdev)
+                    .unwrap();
+                port.ipv4 = Fact::Known(vec![own.address]);
+                port.mtu = 9000;
+                port.gids = Gids::Table(vec![GidEntry {
+                    index: 3,
+                    gid: Gid::ipv4_mapped(own.address.address),
+                    kind: "RoCE v2".into(),
+                    netdev: Some(own.netdev.clone()),
+                }]);
+                assert_eq!(own.routes.len(), 1);
+            }
+        }
+        let planned = plan(&hosts, &inventories, &Options::default());
+        assert!(planned.plan.is_some(), "{case}: {:?}", planned.findings);
+    }
+}
+
+#[test]
+fn a_proposed_plane_keeps_off_every_network_that_a_host_has() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    bare(&mut inventories);
+    let before = netplan::of_facts(&hosts, &inventories).unwrap();
+    assert_eq!(before[0].ports[0].address.to_string(), "10.20.0.10/24");
+    let taken: Cidr = "10.20.0.0/16".parse().unwrap();
+    let route = serde_json::json!({"destination": taken.to_string(), "table": 254, "tos": 0, "kind": "unicast", "protocol": 4,
+        "scope": "global", "gateway": "192.168.77.1", "dev": "enP7s7", "src": null, "metric": 100, "multipath": false, "flags": []});
+    let mut document: serde_json::Value =
+        serde_json::from_str(&hairpin_mesh::json::pretty(&inventories[2])).unwrap();
+    document["routes"] = serde_json::json!([route]);
+    inventories[2] = Inventory::from_json("x", document.to_string().as_bytes()).unwrap();
+    let after = netplan::of_facts(&hosts, &inventories).unwrap();
+    assert_eq!(after[0].ports[0].address.to_string(), "10.30.0.10/24");
+}
+
+#[test]
+fn a_host_that_lacks_its_share_of_the_plane_gets_the_other_ends_of_its_cables() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    let whole = netplan::of_facts(&hosts, &inventories).unwrap();
+    bare(&mut inventories[1..2]);
+    let filled = netplan::of_facts(&hosts, &inventories).unwrap();
+    let proposed: Vec<bool> = filled.iter().map(|plane| plane.proposed).collect();
+    assert_eq!(proposed, [false, true, false, false]);
+    let ports: Vec<_> = filled.iter().map(|plane| &plane.ports).collect();
+    assert_eq!(
+        ports,
+        whole.iter().map(|plane| &plane.ports).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn an_unknown_cable_or_host_is_refused() {
+    let output = run(
+        &cases().join("refused/prefix-differs-on-a-cable"),
+        &["--inventory", "inventory", "spark1"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("not known"),
+        "{output:?}"
+    );
+    let output = run(
+        &cases().join("tp-along-ring"),
+        &["--inventory", "inventory", "spark9"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn removal_names_the_copies_of_the_network_manager_and_flushes_and_nothing_is_written() {
+    let case = cases().join("tp-along-ring");
+    let text = text(&run(
+        &case,
+        &["--inventory", "inventory", "--remove", "spark1"],
+    ));
+    for step in [
+        "rm -f /etc/netplan/41-sparkring-plane2.yaml",
+        "/etc/netplan/90-NM-*.yaml",
+        "netplan apply",
+        "ip -4 address flush dev enP2p1s0f0np0",
+        "ip -4 address flush dev enP2p1s0f1np1",
+        "connection delete",
+    ] {
+        assert!(text.contains(step), "{step}: {text}");
+    }
+    // A shell takes it.
+    let check = Command::new("sh")
+        .args(["-n", "-c", &text])
+        .output()
+        .unwrap();
+    assert!(check.status.success(), "{check:?}");
+    assert!(!Path::new("/etc/netplan/41-sparkring-plane2.yaml").exists());
+}
