@@ -6,47 +6,69 @@ use std::time::{Duration, Instant};
 use crate::verbs::{self, Completion, Connected, Memory, Queue};
 
 /// One side of a run.
-pub(super) struct Side<'a> {
+pub struct Side<'a> {
     /// Its queue pair.
-    pub(super) pair: &'a Connected<'a>,
+    pub pair: &'a Connected<'a>,
     /// Where its writes complete.
-    pub(super) queue: &'a Queue<'a>,
+    pub queue: &'a Queue<'a>,
     /// Two halves of [`Side::size`] bytes: the peer writes the first, this side sends the second.
-    pub(super) memory: &'a Memory<'a>,
+    pub memory: &'a Memory<'a>,
     /// Bytes of a message.
-    pub(super) size: usize,
+    pub size: usize,
     /// Where the peer's first half is.
-    pub(super) to: u64,
+    pub to: u64,
     /// What the peer's memory is named by.
-    pub(super) rkey: u32,
+    pub rkey: u32,
     /// Whether this side writes first.
-    pub(super) first: bool,
+    pub first: bool,
     /// Whether the run is to be given up.
-    pub(super) called: &'a dyn Fn() -> bool,
+    pub called: &'a dyn Fn() -> bool,
 }
 
 /// Why a run did not end well.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Lost {
+pub enum Lost {
+    /// A call failed.
     #[error("{0}")]
     Verbs(#[from] verbs::Error),
+    /// A write did.
     #[error("message {message}: {text} (status {status}, vendor_err {vendor_err:#x})")]
     Write {
+        /// Which one, from 1.
         message: u64,
+        /// `enum ibv_wc_status`
         status: u32,
+        /// The provider's own code.
         vendor_err: u32,
+        /// What libibverbs says of the status.
         text: String,
     },
+    /// Something did not come in time.
     #[error("message {message}: {what} did not come within {} s", .limit.as_secs_f64())]
     Late {
+        /// Of which message, from 1.
         message: u64,
+        /// What.
         what: &'static str,
+        /// How long a run may take.
         limit: Duration,
     },
+    /// It was given up.
     #[error("message {message}: given up, as told")]
-    Stopped { message: u64 },
+    Stopped {
+        /// At which message, from 1.
+        message: u64,
+    },
+    /// Something else arrived than was sent.
     #[error("byte {at} of the message is {is:#04x}, {wanted:#04x} was sent")]
-    Payload { at: usize, is: u8, wanted: u8 },
+    Payload {
+        /// The first byte that differs, from 0.
+        at: usize,
+        /// What it is.
+        is: u8,
+        /// What was sent.
+        wanted: u8,
+    },
 }
 
 /// How many times a place is looked at between two looks at the clock.
@@ -55,7 +77,7 @@ const SPINS: u32 = 4096;
 impl Side<'_> {
     /// Makes both halves ready for a run whose bytes come from `seed`: to be done on both sides before either
     /// begins.
-    pub(super) fn arm(&self, seed: u8) {
+    pub fn arm(&self, seed: u8) {
         for at in 0..self.size {
             self.memory.write(at, 0);
             self.memory
@@ -64,7 +86,10 @@ impl Side<'_> {
     }
 
     /// Exchanges `messages` each way. The times from each of this side's posts to its next, nanoseconds.
-    pub(super) fn run(&self, messages: u64, limit: Duration) -> Result<Vec<u64>, Lost> {
+    ///
+    /// # Errors
+    /// A write failed, something did not come in time, or the run was given up.
+    pub fn run(&self, messages: u64, limit: Duration) -> Result<Vec<u64>, Lost> {
         let deadline = Instant::now() + limit;
         let (last, own) = (self.size - 1, self.size);
         let mut times =
@@ -100,7 +125,10 @@ impl Side<'_> {
     }
 
     /// Checks the whole of the last message, out of the measured loop.
-    pub(super) fn check(&self, seed: u8, messages: u64) -> Result<(), Lost> {
+    ///
+    /// # Errors
+    /// A byte is not what was sent.
+    pub fn check(&self, seed: u8, messages: u64) -> Result<(), Lost> {
         for at in 0..self.size {
             let wanted = if at == self.size - 1 {
                 messages as u8

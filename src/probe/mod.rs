@@ -25,7 +25,7 @@ pub mod agents;
 pub mod by_hand;
 mod counters;
 #[cfg(feature = "rdma")]
-mod exchange;
+pub mod exchange;
 pub mod picture;
 pub mod protocol;
 pub mod run;
