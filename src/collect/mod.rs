@@ -122,6 +122,7 @@ pub fn collect(options: &Options) -> Result<Inventory, Error> {
     }
     let names: Vec<NetdevName> = ports.iter().map(|port| port.netdev.clone()).collect();
     node.netplan_files = node::netplan_files(&names);
+    node.rdma_processes = node::rdma_processes(&ports);
     Ok(Inventory {
         host,
         ports,

@@ -1,6 +1,7 @@
 //! The facts of the node.
 
-use crate::facts::{Fact, Machine, Memory, NetplanFile, NodeFacts, NodeSysctls};
+use crate::facts::{Fact, Machine, Memory, NetplanFile, NodeFacts, NodeSysctls, RdmaProcess};
+use crate::kernel::process::Process;
 use crate::kernel::sysfs;
 use crate::names::{NetdevName, Text};
 
@@ -45,6 +46,7 @@ pub(super) fn facts() -> NodeFacts {
         markers: Fact::unmentioned(),
         rdma_core: from_table("/proc/self/maps", verbs_library),
         modules: from_table("/proc/modules", |table| Some(first_words(table))),
+        rdma_processes: Fact::unmentioned(),
         netplan_files: Fact::unmentioned(),
         nccl_libraries: Fact::unmentioned(),
     }
@@ -107,6 +109,33 @@ fn named(text: &str, ports: &[NetdevName]) -> Vec<NetdevName> {
     }
     let is_named = |port: &&NetdevName| words.contains(port.as_str());
     ports.iter().filter(is_named).cloned().collect()
+}
+
+/// The processes that have queue pairs on these ports.
+pub(super) fn rdma_processes(ports: &[crate::facts::PortFacts]) -> Fact<Vec<RdmaProcess>> {
+    let mut owners = std::collections::BTreeMap::new();
+    for port in ports {
+        match &port.details.queue_pairs {
+            Fact::Known(all) => {
+                owners.extend(
+                    all.iter()
+                        .filter_map(|pair| Some((pair.pid?, pair.owner.clone()))),
+                );
+            }
+            Fact::NotObserved(why) => return Fact::NotObserved(why.clone()),
+        }
+    }
+    let own = std::process::id();
+    let rows = owners
+        .into_iter()
+        .filter(|(pid, _)| *pid != own)
+        .map(|(pid, owner)| RdmaProcess {
+            pid,
+            owner,
+            memory_lock_limit: Process(pid).memory_lock_limit().into(),
+            ipc_lock: Process(pid).may_lock_memory().into(),
+        });
+    Fact::Known(rows.take(crate::facts::MOST_ROWS).collect())
 }
 
 /// A setting of one device, or of `all`.

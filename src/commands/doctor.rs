@@ -28,7 +28,7 @@ use crate::plan::Plan;
 const REPORT: &str = "hairpin-mesh.doctor-report/v1";
 
 /// Most hosts of one folder.
-const MOST_HOSTS: usize = 64;
+const MOST_HOSTS: usize = 16;
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -67,6 +67,7 @@ fn of(finding: &Finding) -> Option<String> {
         "marker-left-over" => "stop it when nothing uses it: systemctl stop dsv41-mesh-marker@DEVICE.service".into(),
         "mesh-other-plan" | "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
         "memory-cma" => "boot with kho=off (kernel command line: /etc/default/grub, update-grub), or the 6.17 kernel".into(),
+        "memory-lock" => "ulimit -l unlimited (LimitMEMLOCK=infinity of a unit); in a container --ulimit memlock=-1 or --cap-add IPC_LOCK".into(),
         "module-mstflint" => "rmmod mstflint_access; run no mstflint after a cable was plugged".into(),
         "netplan-owned-twice" => "keep one; hairpin-mesh netplan HOST --remove prints the steps that take a plane away for good".into(),
         "parity-kernel" | "parity-driver" | "parity-firmware" | "parity-rdma-core" | "parity-bios" | "parity-architecture" => "bring it to what the others have before looking for anything finer".into(),

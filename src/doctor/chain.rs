@@ -501,9 +501,17 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
 /// The findings as a chain.
 pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
     let seen = rolled_up(fabric, seen);
+    // The findings of each row's cause, so that each effect is held against these alone.
+    let of_rows: Vec<Vec<usize>> = CAUSES
+        .iter()
+        .map(|(cause, ..)| {
+            let is = |i: &usize| is_code(seen[*i].finding.code, cause);
+            (0..seen.len()).filter(is).collect()
+        })
+        .collect();
     let mut parents: Vec<Option<usize>> = vec![None; seen.len()];
     for (i, effect) in seen.iter().enumerate() {
-        for (cause, reach, effects) in CAUSES.iter().rev() {
+        for ((cause, reach, effects), of_row) in CAUSES.iter().zip(&of_rows).rev() {
             if is_code(effect.finding.code, cause)
                 || !effects
                     .iter()
@@ -511,9 +519,9 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             {
                 continue;
             }
-            let explains = |j: usize, other: &Seen, reach: Reach| {
+            let explains = |j: usize, reach: Reach| {
+                let other = &seen[j];
                 j != i
-                    && is_code(other.finding.code, cause)
                     // A remark explains no problem.
                     && (other.finding.severity >= effect.finding.severity
                         || other.finding.severity == Severity::NotObserved)
@@ -521,10 +529,7 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
                     && !is_below(&parents, j, i)
             };
             // The port's own cause before one of the cable's other end or of the host.
-            let find = |reach| {
-                let mut all = seen.iter().enumerate();
-                all.position(|(j, other)| explains(j, other, reach))
-            };
+            let find = |reach| of_row.iter().copied().find(|j| explains(*j, reach));
             let parent = find(Port).or_else(|| find(*reach));
             if parent.is_some() {
                 parents[i] = parent;
@@ -660,16 +665,12 @@ fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
             continue;
         };
         let alike = |other: &Seen| {
-            let key = |seen: &Seen| {
-                let finding = &seen.finding;
-                (
-                    finding.code,
-                    finding.severity,
-                    finding.found.clone(),
-                    finding.wanted.clone(),
-                )
-            };
-            key(other) == key(&first) && other.finding.consequences.is_empty()
+            let (one, other) = (&first.finding, &other.finding);
+            one.code == other.code
+                && one.severity == other.severity
+                && one.found == other.found
+                && one.wanted == other.wanted
+                && other.consequences.is_empty()
         };
         // Where each of these is, by its port.
         let mut places: BTreeMap<usize, usize> = [(port, i)].into();

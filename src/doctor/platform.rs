@@ -8,6 +8,9 @@ use crate::facts::{Fact, NetplanFile};
 use crate::finding::Finding;
 use crate::plan::ends::list;
 
+/// Bytes of locked memory below which an engine cannot register its buffers.
+const ENOUGH_LOCKED: u64 = 1 << 30;
+
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
     for (node, inventory) in fabric.inventories.iter().enumerate() {
         let facts = &inventory.node;
@@ -48,6 +51,24 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
         }
         if let Fact::Known(files) = &facts.netplan_files {
             netplan(fabric, node, files, seen);
+        }
+        for process in facts.rdma_processes.known().into_iter().flatten() {
+            let limit = process.memory_lock_limit.known().copied().flatten();
+            if let (Some(limit), Fact::Known(false)) = (
+                limit.filter(|limit| *limit < ENOUGH_LOCKED),
+                &process.ipc_lock,
+            ) {
+                let name = process.owner.known().map_or("?", |owner| owner.as_str());
+                let finding = Finding::warning(
+                    "memory-lock",
+                    format!(
+                        "{name} (process {}) has queue pairs and may lock {limit} bytes: registering more fails with \"Cannot allocate memory\"",
+                        process.pid
+                    ),
+                    "no limit, or CAP_IPC_LOCK",
+                );
+                seen.push(Seen::host(fabric, node, finding));
+            }
         }
         libraries(fabric, node, seen);
         for left in inventory

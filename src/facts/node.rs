@@ -41,6 +41,9 @@ record! {
         pub routes: Fact<Vec<Route>>,
         /// Processes that hold, or should hold, an RDMA-TX rule.
         pub markers: Fact<Vec<Marker>>,
+        /// Processes that have queue pairs on the fabric's ports.
+        #[serde(skip_serializing_if = "Fact::is_unmentioned")]
+        pub rdma_processes: Fact<Vec<RdmaProcess>>,
         /// Version of rdma-core, by the file that libibverbs was loaded from: `1.14.50.0`.
         #[serde(skip_serializing_if = "Fact::is_unmentioned")]
         pub rdma_core: Fact<Text>,
@@ -53,6 +56,18 @@ record! {
         /// The NCCL libraries that were asked for.
         #[serde(skip_serializing_if = "Fact::is_unmentioned")]
         pub nccl_libraries: Fact<Vec<NcclLibrary>>,
+    }
+
+    /// A process that has queue pairs.
+    pub struct RdmaProcess {
+        /// Process.
+        pub pid: u32,
+        /// Its name.
+        pub owner: Fact<Text>,
+        /// How much memory it may lock, bytes; `null` without a limit.
+        pub memory_lock_limit: Fact<Option<u64>>,
+        /// Whether it may lock more all the same (`CAP_IPC_LOCK`).
+        pub ipc_lock: Fact<bool>,
     }
 
     /// A file of netplan that names a fabric port.

@@ -99,6 +99,37 @@ impl Process {
     }
 }
 
+impl Process {
+    /// How much memory it may lock, bytes; `None` without a limit.
+    pub fn memory_lock_limit(self) -> Result<Option<u64>, Unread> {
+        let path = self.file("limits");
+        let text = String::from_utf8_lossy(&sysfs::bytes(&path)?).into_owned();
+        memory_lock_limit(&text).ok_or_else(|| Unread {
+            path: path.display().to_string(),
+            why: "has no limit of locked memory".into(),
+            errno: None,
+        })
+    }
+
+    /// Whether it may lock memory beyond that limit (`CAP_IPC_LOCK`).
+    pub fn may_lock_memory(self) -> Result<bool, String> {
+        let pid = i32::try_from(self.0).map_err(|e| e.to_string())?;
+        caps::has_cap(Some(pid), CapSet::Effective, caps::Capability::CAP_IPC_LOCK)
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// The soft limit of `Max locked memory` in `/proc/PID/limits` (proc(5)): bytes, or `unlimited`.
+fn memory_lock_limit(limits: &str) -> Option<Option<u64>> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"))?;
+    match line.split_ascii_whitespace().next()? {
+        "unlimited" => Some(None),
+        bytes => bytes.parse().ok().map(Some),
+    }
+}
+
 /// The unit of a path of the unified hierarchy below the slice of systemd's own services.
 fn system_unit(cgroup: &str) -> Option<String> {
     let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -131,6 +162,17 @@ fn unit(cgroup: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_of_locked_memory_is_the_soft_one() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+            Max locked memory         8388608              unlimited            bytes     \n";
+        assert_eq!(memory_lock_limit(limits), Some(Some(8_388_608)));
+        let limits = "Max locked memory         unlimited            unlimited            bytes\n";
+        assert_eq!(memory_lock_limit(limits), Some(None));
+        assert_eq!(memory_lock_limit("Max locked memory\n"), None);
+        assert_eq!(memory_lock_limit(""), None);
+    }
 
     #[test]
     fn the_start_time_is_found_behind_any_name() {
