@@ -37,6 +37,9 @@ _Static_assert(MLX5DV_FLOW_MATCHER_MASK_FT_TYPE == 1, "");
 _Static_assert(MLX5DV_FLOW_TABLE_TYPE_RDMA_TX == 4, ""); /* MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TX */
 _Static_assert(MLX5DV_FLOW_ACTION_IBV_FLOW_ACTION == 3, "");
 
+/* What src/verbs takes for the last call is any other number than those of the first two. */
+_Static_assert(HM_CREATE_FLOW == 3, "");
+
 /* MLX5_MATCH_OUTER_HEADERS (linux/mlx5/device.h) */
 #define MATCH_OUTER_HEADERS 1
 
