@@ -4,12 +4,17 @@
   bench.py cost [--runs N]   `up` and `verify` with nothing to do, next to the emitted script and to a script of
                              the shape in use today, and again beside 10,000 foreign filters and routes: times,
                              their ratio, system calls and children. Nothing but counts is ever a failure
+  bench.py probe [--pairs N] [--iterations N] [--size BYTES ...]
+                             ends of `probe` that are started by hand beside `ib_write_lat`, over one diagonal, in
+                             alternation: the ratio of the medians of p50 and p99 with its 95 % interval
   bench.py record FOLDER     the rtnetlink messages that `verify` takes on a node, for `cargo bench --bench mesh`
 """
 
 import argparse
 import pathlib
+import random
 import re
+import statistics
 import subprocess
 import sys
 
@@ -141,6 +146,62 @@ def cost(runs):
     at_once(native.down, NODES)
 
 
+def perftest(path, source, target, gid, port, size, iterations):
+    """p50 and p99 of one run of `ib_write_lat`, in microseconds, as it prints them."""
+    words = f"timeout {LIMIT} ib_write_lat -p {port} -x {gid} -s {size} -n {iterations} --flow_label=16383 -F"
+    on(path["to"], f"SIZE={size} COUNT={iterations} LIMIT={LIMIT} ring-lat serve {target['rdma']} {port} {gid}")
+    text = on(path["from"], f"{words} -d {source['rdma']} {path['to']}")
+    on(path["to"], f"ring-lat result {port}")
+    rows = [line.split() for line in text.splitlines() if re.match(rf" *{size} +{iterations} ", line)]
+    check(len(rows) == 1 and len(rows[0]) == 9, f"ib_write_lat prints\n{text}")
+    return float(rows[0][4]), float(rows[0][7])
+
+
+def own(path, source, target, size, iterations):
+    """The same of one run of the probe: the figures that perftest would print of its samples."""
+    words = ["--size", str(size), "--flow-label", "16383"]
+    report, (code, _) = native.by_hand(path, source, target, *words, iterations=iterations, warm_up=0)
+    (row,) = report["sizes"]
+    check(code == 0 and report["arrived"], f"probe: {report}")
+    return row["figures"]["perftest"]["t_typical"], row["figures"]["perftest"]["p99"]
+
+
+def interval(ours, theirs):
+    """The ratio of medians, and between what 95 % of those lie that come of pairs drawn by chance."""
+    pairs, draw = list(zip(ours, theirs)), random.Random(1)
+
+    def ratio(chosen):
+        return statistics.median(our for our, _ in chosen) / statistics.median(their for _, their in chosen)
+
+    drawn = sorted(ratio(draw.choices(pairs, k=len(pairs))) for _ in range(10_000))
+    return ratio(pairs), drawn[250], drawn[9749]
+
+
+def probe(pairs, iterations, sizes):
+    ring = native.installed()
+    at_once(native.up, NODES)
+    path = ring.diagonals[0]
+    source, target, _ = ring.ends(path)
+    ok(f"{path['name']}: {pairs} pairs of runs of {iterations} messages each way; emulated machines, in turn: ratios hold, times do not")
+    print(f"{'bytes':>8}{'':6}{'probe, us':>12}{'ib_write_lat':>14}{'ratio':>8}   95 % of it", flush=True)
+    for size in sizes:
+        ours, theirs = [], []
+        for pair in range(pairs):
+            turns = [
+                lambda: ours.append(own(path, source, target, size, iterations)),
+                lambda: theirs.append(perftest(path, source, target, ring.plan["gid_index"], 21000 + pair, size, iterations)),
+            ]
+            for turn in turns if pair % 2 else reversed(turns):
+                turn()
+        for which, name in enumerate(("p50", "p99")):
+            columns = [[row[which] for row in rows] for rows in (ours, theirs)]
+            ratio, low, high = interval(*columns)
+            mine, other = map(statistics.median, columns)
+            said = "" if low <= 1 else "   ABOVE 1"
+            print(f"{size:8}  {name:4}{mine:12.1f}{other:14.1f}{ratio:8.3f}   {low:.3f} to {high:.3f}{said}", flush=True)
+    at_once(native.down, NODES)
+
+
 def record(folder):
     ring, node = ready()
     # One route and one filter of others, of which the benchmark makes as many as it wants.
@@ -189,9 +250,17 @@ def main():
     parser = argparse.ArgumentParser(prog="bench.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("cost").add_argument("--runs", type=int, default=40)
+    between = verbs.add_parser("probe")
+    between.add_argument("--pairs", type=int, default=20)
+    between.add_argument("--iterations", type=int, default=1000)
+    between.add_argument("--size", type=int, action="append")
     verbs.add_parser("record").add_argument("folder", type=pathlib.Path)
     options = parser.parse_args()
-    tests = {"cost": lambda: cost(options.runs), "record": lambda: record(options.folder)}
+    tests = {
+        "cost": lambda: cost(options.runs),
+        "probe": lambda: probe(options.pairs, options.iterations, options.size or SIZES),
+        "record": lambda: record(options.folder),
+    }
     return judged(tests[options.verb])
 
 

@@ -544,14 +544,15 @@ def swept(ring, path, *sizes, codes):
     return diagonal, report["sweep"]
 
 
-def by_hand(path, source, target, *arguments, codes=(0,), token=None):
+def by_hand(path, source, target, *arguments, codes=(0,), token=None, iterations=20, warm_up=2):
     """Two ends that are started by hand: what the client says, and how the server ended."""
     words = f"{PROGRAM} probe server --json --wait 60 --device {target['rdma']}"
     # The nodes know each other's management address by name.
     address = on(path["from"], f"getent hosts {path['to']}").split()[0]
     server = subprocess.Popen(["ssh", path["to"], f"{words} --listen {address}:0"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
     listening = json.loads(server.stdout.readline())
-    words = f"{PROGRAM} probe client {listening['listen']} --device {source['rdma']} --iterations 20 --warm-up 2 --json {' '.join(arguments)}"
+    words = f"{PROGRAM} probe client {listening['listen']} --device {source['rdma']} --iterations {iterations} --warm-up {warm_up} --json"
+    words = f"{words} {' '.join(arguments)}"
     done = subprocess.run(["ssh", path["from"], words], input=(token or listening["token"]) + "\n", capture_output=True, text=True, timeout=LIMIT)
     check(done.returncode in codes, f"{words}: exit code {done.returncode}, {codes} wanted\n{done.stdout}{done.stderr}")
     if token:
