@@ -271,6 +271,9 @@ fn swept(
                 "the engine's environment with {cap}: {}\n",
                 env.unwrap_or_default()
             );
+            if reports.iter().all(|report| report.first_loss.is_none()) {
+                text += "no size lost anything: no limit was found\n";
+            }
             if cap > plan.size_cap_bytes {
                 text += "the plan's cap leaves room for several senders at once, which were not tried here\n";
             }
