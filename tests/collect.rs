@@ -13,6 +13,7 @@ use hairpin_mesh::json;
 use hairpin_mesh::kernel::ethtool::{Ethtool, Feature, HW_TC_OFFLOAD};
 use hairpin_mesh::kernel::netlink::Error;
 use hairpin_mesh::kernel::route::Rtnetlink;
+use hairpin_mesh::kernel::statistics::statistics;
 use hairpin_mesh::node::read::Sources;
 use namespace::{in_own_namespace, run};
 use serde_json::Value;
@@ -450,4 +451,38 @@ fn features() {
         refused.to_string().contains("no device matches name"),
         "{refused}"
     );
+}
+
+#[test]
+fn statistics_of_a_driver_are_its_own() {
+    in_own_namespace("statistics_of_a_driver_are_its_own", driver_statistics);
+}
+
+fn driver_statistics() {
+    run("ip link add x0 type veth peer name x1");
+    let index =
+        |device: &str| shown(&format!("ip -j link show dev {device}"))[0]["ifindex"].as_u64();
+    let peer = |device: &str| {
+        let rows = statistics(&device.parse().unwrap())?;
+        // Names are told whole, in the driver's order, each once.
+        let mut names: Vec<&String> = rows.iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names.first().map(|name| name.as_str()),
+            Some("peer_ifindex")
+        );
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), rows.len());
+        std::io::Result::Ok(Some(rows[0].1))
+    };
+    match peer("x0") {
+        Ok(found) => assert_eq!(found, index("x1")),
+        // qemu-user does not know the call.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::ENOSYS)) => {
+            common::not_tested("statistics of a driver", "no SIOCETHTOOL here");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(peer("x1").unwrap(), index("x0"));
 }
