@@ -523,6 +523,11 @@ class Ring:
   UserKnownHostsFile /dev/null
   GSSAPIAuthentication no
   LogLevel ERROR
+  # A login costs an emulated machine most of a second, and the tests log in a thousand times: one connection
+  # a node for all of them. It ends with the machine.
+  ControlMaster auto
+  ControlPath "{self.folder}/%n.ssh"
+  ControlPersist yes
 """
         (self.folder / "ssh_config").write_text(config)
         # Plain `ssh NODE` with this folder's bin first in PATH.
@@ -562,7 +567,16 @@ class Ring:
             if started_at(machine["pid"]) != machine["start"]:
                 raise Trouble(f"the machine of {node} ended; its console: {self.folder}/{node}.console")
 
+    def _hang_up(self):
+        """Ends the connections that ssh keeps open."""
+        for node in NODES:
+            words = ["ssh", "-F", self.folder / "ssh_config", "-O", "exit", node]
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
     def _save(self, states):
+        # A saved machine is to know of no peer.
+        self._hang_up()
         states.mkdir(parents=True)
         until = time.monotonic() + BOOT_LIMIT
         monitors = {node: Monitor(self.folder / f"{node}.monitor", until) for node in NODES}
@@ -686,6 +700,8 @@ class Ring:
         return found
 
     def stop(self):
+        if (self.folder / "ssh_config").exists():
+            self._hang_up()
         for pid, start in self.processes():
             end(pid, start)
         shutil.rmtree(self.folder, ignore_errors=True)
