@@ -595,7 +595,7 @@ def probe():
 
     path = ring.diagonals[0]
     source, target, (there, back) = ring.ends(path)
-    one = ["--path", path["name"], "--size", "64", "--limit", "8"]
+    one = ["--path", path["name"], "--size", "64", "--limit", "4"]
 
     def verdict(wanted, *words, codes=(1,)):
         (size,) = probed(ring, *one, codes=codes)[path["name"]]["sizes"]
