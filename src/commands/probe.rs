@@ -344,9 +344,13 @@ fn server_with(args: &ProbeServerArgs) -> Result<Exit, Trouble> {
         )));
     }
     let offer = offer(&args.device, args.address)?;
-    if listen.ip() == IpAddr::V4(offer.1) {
+    let device = match listen.ip() {
+        IpAddr::V4(address) => end::device_of(address),
+        IpAddr::V6(_) => None,
+    };
+    if let Some(device) = device {
         return Err(Trouble::Usage(format!(
-            "--listen {listen}: is the address that is measured, one of the management network wanted"
+            "--listen {listen}: is an address of {device}, one of the management network wanted"
         )));
     }
     let usage = |error: std::io::Error| Trouble::Usage(format!("{listen}: {error}"));

@@ -340,6 +340,15 @@ pub fn own_address(device: &RdmaName) -> Result<Ipv4Addr, String> {
     }
 }
 
+/// The RDMA device whose address this is, where it is one's: then it is none of the management network.
+pub fn device_of(address: Ipv4Addr) -> Option<RdmaName> {
+    let devices: Vec<RdmaName> = sysfs::names("/sys/class/infiniband").ok()?;
+    devices.into_iter().find(|device| {
+        let gids = roce_v2_gids(device).unwrap_or_default();
+        gids.iter().any(|(_, gid)| gid.ipv4() == Some(address))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

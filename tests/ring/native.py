@@ -645,6 +645,10 @@ def probe():
     check((code, event) == (0, "served"), f"the server: {event}, exit code {code}")
     report, _ = by_hand(path, source, target, codes=(2,), token="0" * 32)
     check("token" in report["trouble"][0], f"another token: {report}")
+    (other,) = [p["ipv4"].split("/")[0] for p in ring.plan["ports"] if p["host"] == path["to"] and p["netdev"] != target["netdev"]][:1]
+    words = f"{PROGRAM} probe server --json --wait 1 --device {target['rdma']} --listen {other}:0"
+    done = subprocess.run(["ssh", path["to"], words], capture_output=True, text=True, timeout=LIMIT)
+    check(done.returncode == 2 and "is an address of roce" in done.stdout, f"a server on the fabric: {done.returncode}\n{done.stdout}{done.stderr}")
     ok("two ends by hand over a diagonal; with another token nothing")
     owner = pingpong(path["to"], target["rdma"], ring.plan["gid_index"])
     report = probe_report(ring, "--sweep", "--path", path["name"], codes=(2,))
