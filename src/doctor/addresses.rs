@@ -33,12 +33,23 @@ fn answers(fabric: &Fabric, seen: &mut Vec<Seen>) {
         let mut by: BTreeMap<IpAddr, BTreeSet<Option<usize>>> = BTreeMap::new();
         let mut strangers = BTreeSet::new();
         for answer in answers {
-            let of = fabric
-                .with_mac(answer.mac)
-                .map(|far| fabric.ports[far].node);
-            by.entry(answer.address).or_default().insert(of);
-            if of.is_none() && fabric.ports.iter().all(|port| port.facts.mac != answer.mac) {
-                strangers.insert(answer.mac.to_string());
+            let own = |port: &&crate::plan::Located| port.facts.mac == answer.mac;
+            let with: Vec<usize> = fabric
+                .ports
+                .iter()
+                .filter(own)
+                .map(|port| port.node)
+                .collect();
+            match with[..] {
+                [] => {
+                    by.entry(answer.address).or_default().insert(None);
+                    strangers.insert(answer.mac.to_string());
+                }
+                [node] => {
+                    by.entry(answer.address).or_default().insert(Some(node));
+                }
+                // Told as that: which of them it was, nobody knows.
+                _ => {}
             }
         }
         // Both functions of a socket hear a question, and both may answer: of one host, that is one answer.
