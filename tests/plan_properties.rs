@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::Ipv4Addr;
 
+use hairpin_mesh::doctor::{Case, examine};
 use hairpin_mesh::facts::{Applied, Fact, GidEntry, Gids, Inventory, PortFacts, ROCE_V2};
 use hairpin_mesh::finding::{Finding, Severity};
 use hairpin_mesh::names::{Cidr, Gid, HostName, Mac, NetdevName, PciAddress};
@@ -1162,6 +1163,26 @@ proptest! {
             let codes: Vec<&str> = problems(&refused).iter().map(|f| f.code).collect();
             prop_assert_eq!(codes, vec!["port-gid"; HOSTS * PORTS]);
         }
+    }
+
+    #[test]
+    fn a_healthy_ring_of_any_layout_is_found_healthy(recipe in recipe(), with_plan: bool) {
+        let mut recipe = recipe;
+        for port in &mut recipe.ports {
+            (port.queue, port.applied) = (Some(8192), Applied::Applied);
+        }
+        let (plan, inventories) = (recipe.plan(), recipe.inventories());
+        let diagnosis = examine(&Case {
+            hosts: &recipe.names,
+            ordered: true,
+            inventories: &inventories,
+            plan: with_plan.then_some(&plan),
+            envs: &[],
+            logs: &[],
+        });
+        prop_assert_eq!(&diagnosis.findings, &[]);
+        prop_assert_eq!(diagnosis.cabling.is_ring, Some(true));
+        prop_assert_eq!(diagnosis.ring, Some(plan.ring));
     }
 
     #[test]

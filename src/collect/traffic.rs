@@ -1,9 +1,10 @@
 //! The counters of this host's functions, again and again.
 
 use crate::collect::{Error, Options, collect};
-use crate::doctor::watch::{Function, Look};
+use crate::doctor::watch::{DROPS, Function, LOSSES, Look};
+use crate::kernel::statistics::statistics;
 use crate::kernel::sysfs;
-use crate::names::{AttributeName, HostName, RdmaName};
+use crate::names::{AttributeName, HostName, NetdevName, RdmaName};
 
 /// `port_xmit_data` and `port_rcv_data` count words of four bytes (IBTA, PortCounters).
 const WORD: u64 = 4;
@@ -21,6 +22,8 @@ struct Place {
     device: RdmaName,
     port: String,
     socket: Option<u8>,
+    /// Its network device, whose driver counts what hairpin queues lose.
+    netdev: NetdevName,
 }
 
 impl Traffic {
@@ -32,6 +35,7 @@ impl Traffic {
                 device: port.rdma.known()?.clone()?,
                 port: port.details.rdma_port.known()?.to_string(),
                 socket: port.place().map(|place| place.function),
+                netdev: port.netdev.clone(),
             })
         };
         Ok(Traffic {
@@ -71,8 +75,7 @@ impl Place {
             Some(words.saturating_mul(WORD))
         };
         let losses = FOLDERS.iter().flat_map(|folder| {
-            let all = crate::doctor::watch::LOSSES.iter();
-            all.filter_map(move |name| {
+            LOSSES.iter().filter_map(move |name| {
                 let value: u64 = sysfs::value(file(folder, name)).ok()?;
                 Some((name.parse::<AttributeName>().ok()?, value))
             })
@@ -82,7 +85,42 @@ impl Place {
             socket: self.socket,
             sent_bytes: bytes("port_xmit_data"),
             received_bytes: bytes("port_rcv_data"),
-            losses: losses.collect(),
+            losses: losses
+                .chain(drops(statistics(&self.netdev).unwrap_or_default()))
+                .collect(),
         }
+    }
+}
+
+/// Of a driver's statistics, those of packets that were lost.
+fn drops(all: Vec<(String, u64)>) -> impl Iterator<Item = (AttributeName, u64)> {
+    let lost = |(name, _): &(String, u64)| DROPS.contains(&name.as_str());
+    let named = |(name, value): (String, u64)| Some((name.parse().ok()?, value));
+    all.into_iter().filter(lost).filter_map(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_drivers_statistics_those_of_lost_packets_are_watched() {
+        let all = [
+            ("rx_packets", 900),
+            ("rx_out_of_buffer", 4),
+            ("rx0_out_of_buffer", 3),
+            ("rx_discards_phy", 0),
+        ];
+        let all = all.map(|(name, value)| (name.to_owned(), value)).to_vec();
+        let seen: Vec<(String, u64)> = drops(all)
+            .map(|(name, value)| (name.to_string(), value))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("rx_out_of_buffer".to_owned(), 4),
+                ("rx_discards_phy".to_owned(), 0)
+            ]
+        );
     }
 }

@@ -33,12 +33,23 @@ fn answers(fabric: &Fabric, seen: &mut Vec<Seen>) {
         let mut by: BTreeMap<IpAddr, BTreeSet<Option<usize>>> = BTreeMap::new();
         let mut strangers = BTreeSet::new();
         for answer in answers {
-            let of = fabric
-                .with_mac(answer.mac)
-                .map(|far| fabric.ports[far].node);
-            by.entry(answer.address).or_default().insert(of);
-            if of.is_none() && fabric.ports.iter().all(|port| port.facts.mac != answer.mac) {
-                strangers.insert(answer.mac.to_string());
+            let own = |port: &&crate::plan::Located| port.facts.mac == answer.mac;
+            let with: Vec<usize> = fabric
+                .ports
+                .iter()
+                .filter(own)
+                .map(|port| port.node)
+                .collect();
+            match with[..] {
+                [] => {
+                    by.entry(answer.address).or_default().insert(None);
+                    strangers.insert(answer.mac.to_string());
+                }
+                [node] => {
+                    by.entry(answer.address).or_default().insert(Some(node));
+                }
+                // Told as that: which of them it was, nobody knows.
+                _ => {}
             }
         }
         // Both functions of a socket hear a question, and both may answer: of one host, that is one answer.
@@ -118,15 +129,11 @@ fn planes(fabric: &Fabric, seen: &mut Vec<Seen>) {
             "one address per cable and domain, MTU 9000",
         )
         .advise(if domain == 0 {
-            "give each cable a subnet of its own and both ends an address in it (netplan, or nmcli connection modify NAME ipv4.method manual ipv4.addresses ADDRESS/24 802-3-ethernet.mtu 9000); hairpin-mesh doctor --wire shows the cables".to_owned()
+            "give each cable a subnet of its own and both ends an address in it (netplan, or nmcli connection add type ethernet ifname DEVICE ipv4.method manual ipv4.addresses ADDRESS/24 802-3-ethernet.mtu 9000); hairpin-mesh doctor --wire with all hosts shows the cables".to_owned()
         } else {
             format!(
                 "{} prints a file for each node's network manager to review and install; then look again",
-                hosts
-                    .iter()
-                    .map(|host| format!("hairpin-mesh netplan {host}"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                super::advice::netplan(fabric, &hosts)
             )
         });
         let mut plane = Seen::ports(fabric, ports.clone(), finding);
@@ -235,14 +242,24 @@ fn shared(fabric: &Fabric, seen: &mut Vec<Seen>) {
                     most(&of.rp_filter, &sysctls.rp_filter)?,
                 ))
             };
-            let Some((ignore, filter)) = own.iter().find_map(settings) else {
-                continue;
-            };
-            if ignore == 0 || filter == 1 {
+            let all: BTreeSet<(u32, u32)> = own.iter().filter_map(settings).collect();
+            let mut what = Vec::new();
+            if all.iter().any(|(ignore, _)| *ignore == 0) {
+                what.push("any of these ports answers ARP for the others' addresses");
+            }
+            // Strict alone: loose (2) takes what comes in by any of them.
+            if all.iter().any(|(_, filter)| *filter == 1) {
+                what.push("what comes in by another of them than replies leave by is dropped");
+            }
+            if !what.is_empty() {
                 let finding = Finding::problem(
                     "arp-flux",
                     format!(
-                        "arp_ignore is {ignore} and rp_filter {filter}: any of these ports answers ARP for the others' addresses, and replies to the wrong port are dropped"
+                        "{}: {}",
+                        list(all.iter().map(|(ignore, filter)| format!(
+                            "arp_ignore is {ignore} and rp_filter {filter}"
+                        ))),
+                        what.join(", and ")
                     ),
                     "subnets of their own",
                 );
@@ -312,8 +329,22 @@ fn off_cable(fabric: &Fabric, seen: &mut Vec<Seen>) {
         if port > far || address.contains(other.address) || other.contains(address.address) {
             continue;
         }
+        // One that is in another cable's subnet is told by that.
+        let elsewhere = |own: Cidr, port: usize| {
+            (0..fabric.ports.len()).any(|one| {
+                let there = fabric.ports[one].address;
+                one != port && there.is_some_and(|there| there.network() == own.network())
+            })
+        };
+        if elsewhere(address, port) || elsewhere(other, far) {
+            continue;
+        }
+        let why = match fabric.other_socket(fabric.socket(port)) {
+            Some(_) => "the other function of this cable leads there",
+            None => "this cable can lead nowhere else",
+        };
         let found = format!(
-            "{address} and {other} of {} are in different subnets, and the other function of this cable leads there",
+            "{address} and {other} of {} are in different subnets, and {why}",
             fabric.ports[far].label()
         );
         let finding = Finding::problem(

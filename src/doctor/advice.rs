@@ -1,40 +1,220 @@
 //! What to do about each kind of finding: commands for the node's user, never run by this program.
+//!
+//! They name the devices, addresses and files that the facts have. A port that a file of netplan names is
+//! changed there: what `nmcli` does to it beside that file comes back, or goes, with the next boot.
 
+use std::collections::BTreeSet;
+
+use crate::doctor::fabric::Fabric;
+use crate::doctor::netplan::beside;
 use crate::finding::Finding;
+use crate::names::Cidr;
 
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
-pub(super) fn add(finding: &mut Finding) {
+pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
+    let about = About::of(fabric, finding);
+    if finding.code == "port-address" && finding.found.starts_with("no IPv4 address") {
+        finding.advice = about.address().or(finding.advice.take());
+    }
     if finding.advice.is_none() {
-        finding.advice = of(finding);
+        finding.advice = about.advice(finding);
     }
     for consequence in &mut finding.consequences {
-        add(consequence);
+        add(fabric, consequence);
     }
 }
 
-fn of(finding: &Finding) -> Option<String> {
-    let object = finding.object.as_deref().unwrap_or_default();
-    // One device, or a word that stands for each of several.
-    let dev = if object.is_empty() || object.contains([' ', '+']) {
-        "DEVICE"
-    } else {
-        object
-    };
-    let again = "hairpin-mesh up on this node";
-    Some(match finding.code {
+/// Prints the second plane's files of these hosts, from facts that are read anew: a plan, which `netplan` takes
+/// otherwise, is there only where the plane once was.
+pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
+    let all: Vec<String> = fabric
+        .hosts
+        .iter()
+        .map(|host| format!(" --host {host}"))
+        .collect();
+    let all = all.concat();
+    let names = hosts.join(" ");
+    format!(
+        "hairpin-mesh inventory --out facts{all}; hairpin-mesh netplan --inventory facts {names}"
+    )
+}
+
+/// Most devices that a command is written out for, one by one.
+const MOST_DEVICES: usize = 8;
+
+/// The UUID of the connection that the network manager has on a device.
+fn connection(dev: &str) -> String {
+    format!("\"$(nmcli -g GENERAL.CON-UUID device show {dev})\"")
+}
+
+/// What a finding is about.
+struct About<'a, 'b> {
+    fabric: &'a Fabric<'b>,
+    /// Its ports; empty where it does not say.
+    ports: Vec<usize>,
+}
+
+impl<'a, 'b> About<'a, 'b> {
+    fn of(fabric: &'a Fabric<'b>, finding: &Finding) -> About<'a, 'b> {
+        let of_one = |finding: &Finding| -> Vec<usize> {
+            let node = finding.host.as_deref().and_then(|host| fabric.node(host));
+            let object = finding.object.as_deref().unwrap_or_default();
+            let names = object.split('+');
+            node.map_or(Vec::new(), |node| {
+                names.filter_map(|name| fabric.port(node, name)).collect()
+            })
+        };
+        let members = finding.consequences.iter();
+        let members = members.filter(|member| member.code == finding.code);
+        let mut ports: Vec<usize> = members.flat_map(of_one).collect();
+        if ports.is_empty() {
+            ports = of_one(finding);
+        }
+        let object = finding.object.as_deref().unwrap_or_default();
+        if let Some(number) = object.strip_prefix("socket ") {
+            let node = finding.host.as_deref().and_then(|host| fabric.node(host));
+            let socket = node.zip(number.parse().ok());
+            ports.extend(
+                socket
+                    .into_iter()
+                    .flat_map(|socket| fabric.of_socket(socket)),
+            );
+        }
+        About { fabric, ports }
+    }
+
+    /// A command for a word that each port has: the word itself where there is one, a loop where there are
+    /// several and all hosts have the same.
+    fn each(
+        &self,
+        name: &str,
+        word: impl Fn(usize) -> Option<String>,
+        command: impl Fn(&str) -> String,
+    ) -> String {
+        let of_host = |node: usize| -> Option<Vec<String>> {
+            let own = self.ports.iter().copied();
+            let own = own.filter(|port| self.fabric.ports[*port].node == node);
+            own.map(&word).collect()
+        };
+        let nodes: BTreeSet<usize> = self
+            .ports
+            .iter()
+            .map(|port| self.fabric.ports[*port].node)
+            .collect();
+        let words: Option<BTreeSet<Vec<String>>> = nodes.into_iter().map(of_host).collect();
+        let words: Vec<Vec<String>> = words.into_iter().flatten().collect();
+        match &words[..] {
+            [only] if only.len() == 1 => command(&only[0]),
+            [all] => format!(
+                "for {name} in {}; do {}; done",
+                all.join(" "),
+                command(&format!("${name}"))
+            ),
+            _ => command(match name {
+                "pci" => "ADDRESS",
+                _ => "DEVICE",
+            }),
+        }
+    }
+
+    fn devices(&self, command: impl Fn(&str) -> String) -> String {
+        let name = |port: usize| Some(self.fabric.facts(port).netdev.to_string());
+        self.each("dev", name, command)
+    }
+
+    fn functions(&self, command: impl Fn(&str) -> String) -> String {
+        let pci = |port: usize| {
+            let address = self.fabric.facts(port).pci.known()?.as_ref()?;
+            Some(address.to_string())
+        };
+        self.each("pci", pci, command)
+    }
+
+    /// The file of netplan that a port is set by, without its ending; none where NetworkManager alone has it.
+    fn file(&self, port: usize) -> Option<String> {
+        let node = self.fabric.ports[port].node;
+        let files = self.fabric.inventories[node].node.netplan_files.known()?;
+        let netdev = &self.fabric.facts(port).netdev;
+        // A dot would have to be escaped in a key of netplan's.
+        let mut own = files.iter().filter(|file| {
+            file.netdevs.contains(netdev)
+                && !file.file.as_str().starts_with("90-NM-")
+                && !netdev.as_str().contains('.')
+        });
+        own.next()
+            .and_then(|file| Some(file.file.as_str().strip_suffix(".yaml")?.to_owned()))
+    }
+
+    /// A setting of the ports, made where it is made: in netplan's files, else by `nmcli`.
+    fn set(&self, netplan: impl Fn(usize) -> String, nmcli: &str) -> String {
+        let in_file = |port: &usize| {
+            let netdev = &self.fabric.facts(*port).netdev;
+            let key = netplan(*port);
+            Some(format!(
+                "netplan set --origin-hint {} 'ethernets.{netdev}.{key}'",
+                self.file(*port)?
+            ))
+        };
+        let files: Option<BTreeSet<String>> = self.ports.iter().map(in_file).collect();
+        match files.filter(|files| !files.is_empty() && files.len() <= MOST_DEVICES) {
+            Some(files) => {
+                let files: Vec<String> = files.into_iter().collect();
+                format!("{}; netplan apply", files.join("; "))
+            }
+            None => self.devices(|dev| {
+                let connection = connection(dev);
+                format!("nmcli connection modify {connection} {nmcli} && nmcli connection up {connection}")
+            }),
+        }
+    }
+
+    /// An address for a port whose cable's other end has one.
+    fn address(&self) -> Option<String> {
+        let [port] = self.ports[..] else {
+            return None;
+        };
+        let fabric = self.fabric;
+        let far = fabric.far(port)?;
+        let there: Cidr = fabric.ports[far].address?;
+        let of_socket = fabric.of_socket(fabric.socket(port));
+        let like = of_socket
+            .iter()
+            .find_map(|own| fabric.ports[*own].address)
+            .unwrap_or(there);
+        let own = beside(there, like)?;
+        let dev = &fabric.facts(port).netdev;
+        let command = match self.file(port) {
+            Some(file) => format!(
+                "netplan set --origin-hint {file} 'ethernets.{dev}.addresses=[{own}]'; netplan set --origin-hint {file} 'ethernets.{dev}.mtu=9000'; netplan apply"
+            ),
+            None => format!(
+                "nmcli connection add type ethernet ifname {dev} ipv4.method manual ipv4.addresses {own} 802-3-ethernet.mtu 9000"
+            ),
+        };
+        Some(format!(
+            "the other end of its cable, {}, has {there}: an address beside it, like {own}, and the GID follows ({command})",
+            fabric.ports[far].label()
+        ))
+    }
+
+    fn advice(&self, finding: &Finding) -> Option<String> {
+        let again = "hairpin-mesh up on this node";
+        let unread = finding.found.contains("not observed: ");
+        Some(match finding.code {
+        "hairpin-queue-unknown" | "port-eswitch" | "port-steering" | "port-tc-offload" | "port-rdma-state" | "port-rdma-mtu" | "rule-unread" | "route-unread" | "marker-unread" if unread => "collect the facts as root: sudo hairpin-mesh inventory (over SSH: a user who may sudo without a password)".into(),
         "nic-missing" => "see journalctl -k -g 'mlx5|AER|pcieport' for what took it away; a power cycle with the cord out brings a NIC back that an AER error took".into(),
         "function-missing" => "see journalctl -k -g 'mlx5|cx7-pcie-hotplug|AER' and the cable; echo 1 >/sys/bus/pci/rescan looks for it again".into(),
         "port-driver" => "see which driver holds the function: lspci -k; modprobe mlx5_core mlx5_ib".into(),
         "reload-failed" => "see journalctl -k -g mlx5; a power cycle of the node clears it".into(),
-        "cable-down" => "seat the plugs at both ends, or change the cable; ethtool DEVICE says what the link sees; ip link set DEVICE up where an end was taken down".into(),
-        "port-link" => format!("ip link set {dev} up; ethtool {dev}; then the plugs at both ends"),
-        "port-carrier" => format!("ethtool {dev} at both ends of the cable"),
+        "cable-down" => format!("seat the plugs at both ends, or change the cable; {} says what the link sees; where an end was taken down: {}", self.devices(|dev| format!("ethtool {dev}")), self.devices(|dev| format!("ip link set {dev} up"))),
+        "port-link" => format!("{}; {}; then the plugs at both ends", self.devices(|dev| format!("ip link set {dev} up")), self.devices(|dev| format!("ethtool {dev}"))),
+        "port-carrier" => format!("{}, at both ends of the cable", self.devices(|dev| format!("ethtool {dev}"))),
         "port-rdma" => "modprobe mlx5_ib; rdma link".into(),
-        "port-rdma-state" | "port-rdma-phys" => format!("rdma link; ethtool {dev}; it follows the link of its network device"),
-        "port-rate" => format!("ethtool {dev} at both ends: plug, cable and auto-negotiation"),
-        "pcie-degraded" => "update the firmware of the board (one of before April 2026 wires the second controller with two lanes), then a power cycle; lspci -vv -s ADDRESS shows LnkSta".into(),
-        "port-address" => format!("hairpin-mesh netplan HOST prints addresses for the second plane; for one port: nmcli connection modify NAME ipv4.method manual ipv4.addresses ADDRESS/24 802-3-ethernet.mtu 9000, then nmcli connection up NAME (nmcli -g GENERAL.CONNECTION device show {dev} tells NAME)"),
-        "plane-subnet-shared" => "give each cable and domain a subnet of its own; hairpin-mesh netplan HOST prints one for the second plane".into(),
+        "port-rdma-state" | "port-rdma-phys" => format!("rdma link; {}; it follows the link of its network device", self.devices(|dev| format!("ethtool {dev}"))),
+        "port-rate" => format!("{} at both ends: plug, cable and auto-negotiation", self.devices(|dev| format!("ethtool {dev}"))),
+        "pcie-degraded" => format!("update the firmware of the board (one of before April 2026 wires the second controller with two lanes), then a power cycle; {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
+        "port-address" => format!("an address of its cable's subnet, and MTU 9000; the GID follows. {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
+        "plane-subnet-shared" => "give each cable and domain a subnet of its own, in the files or connections that give these addresses (netplan get, nmcli connection show), then netplan apply or nmcli connection up UUID".into(),
         "address-repeated" | "address-off-cable" | "address-prefix-differs" | "port-prefix" | "address-overlaps" | "port-in-two-subnets" => "change the address in the file or connection that gives it (netplan get, nmcli connection show), then netplan apply or nmcli connection up NAME".into(),
         "subnet-ends" => "look for a wrong octet at one end, or a port without address".into(),
         "cross-domain-cable" => "a cable joins equal domains: exchange the addresses of both functions of that socket at one end".into(),
@@ -43,26 +223,27 @@ fn of(finding: &Finding) -> Option<String> {
         "address-answered-twice" => "find the second owner by its MAC (ip neigh, ethtool -P DEVICE), and change its address".into(),
         "cabling-stranger" => "follow that cable: it leads to another machine or to a switch".into(),
         "arp-flux" => "with a subnet for each port this goes; until then sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2".into(),
-        "neighbour-mac" => format!("ip neigh flush dev {dev}, ping, look again; when it stays, the cable or an address is another"),
-        "neighbour-silent" => format!("is the peer up, with that address on that cable? ip neigh show dev {dev}; arping -I {dev} ADDRESS"),
+        "neighbour-mac" => format!("{}, ping, look again; when it stays, the cable or an address is another", self.devices(|dev| format!("ip neigh flush dev {dev}"))),
+        "neighbour-silent" => format!("is the peer up, with that address on that cable? {}; {}", self.devices(|dev| format!("ip neigh show dev {dev}")), self.devices(|dev| format!("arping -c 3 -I {dev} {}", finding.found.split(' ').next().unwrap_or("ADDRESS")))),
         "cabling-wire-differs" => "the plug is in another socket than the addresses are made for: move the plug, or the addresses".into(),
-        "peer-route-missing" => format!("ip addr show {dev}: the connected route comes with address and link; nmcli connection up NAME"),
+        "peer-route-missing" => format!("{}: the connected route comes with address and link; {}", self.devices(|dev| format!("ip addr show {dev}")), self.devices(|dev| format!("nmcli connection up {}", connection(dev)))),
         "peer-route-elsewhere" => "take the more specific or cheaper route away, or the network that made it out of the fabric's range".into(),
-        "port-mtu" => format!("nmcli connection modify NAME 802-3-ethernet.mtu 9000 (netplan: mtu: 9000), then nmcli connection up NAME; now, until the next boot: ip link set {dev} mtu 9000"),
-        "port-rdma-mtu" => format!("it follows the MTU of the network device: set 9000 there, then ip link set {dev} down and up"),
-        "gid-moved" | "gid-index-differs" => "pin no index: look it up by address. To pack the table, stop what holds RDMA devices open, then remove the address and give it again (nmcli connection down NAME, up NAME)".into(),
+        "port-mtu" => format!("while nothing uses the fabric: {}; until the next boot alone: {}", self.set(|_| "mtu=9000".into(), "802-3-ethernet.mtu 9000"), self.devices(|dev| format!("ip link set {dev} mtu 9000"))),
+        "port-rdma-mtu" => format!("it follows the MTU of the network device. While nothing uses the fabric: {}; then hairpin-mesh up, as routes went with the link", self.devices(|dev| format!("ip link set {dev} down && ip link set {dev} up"))),
+        "gid-moved" | "gid-index-differs" => format!("pin no index: look it up by address. To pack the table, stop what holds RDMA devices open (rdma resource show qp), then take the address away and give it again: {}", self.devices(|dev| format!("nmcli device disconnect {dev} && nmcli device connect {dev}"))),
         "gid-stale" => "something still holds the entry: stop what has the RDMA device open (rdma resource show qp), and it goes".into(),
+        "port-gid" if self.is_addressed() => format!("the address is there, and no RoCE v2 GID of it: stop what holds the RDMA device open (rdma resource show qp), then {}", self.devices(|dev| format!("nmcli device disconnect {dev} && nmcli device connect {dev}"))),
         "port-gid" | "gid-zero" => "GIDs follow from the address of the port: it comes first".into(),
         "devices-carry-nothing" => "first address and MTU, then the program's flags, then hairpin-mesh doctor again for the counters".into(),
-        "function-idle" | "plane-idle" => "does the program list all four HCAs, and is the plane of this one addressed? NCCL_IB_HCA, B12X_ROCE_HCA".into(),
         "hairpin-queue-size" | "hairpin-queue-unknown" | "hairpin-queue-odd" => "while nothing uses the fabric: hairpin-mesh hairpin-queue 8192; until then no message above 81920 bytes".into(),
         "hairpin-queue-pending" => "the value is set and the driver runs with its default: while nothing uses the fabric, hairpin-mesh hairpin-queue 8192; it survives no boot, so the mesh's unit does it each time".into(),
         "hairpin-num-queues" => "while nothing uses the fabric: hairpin-mesh hairpin-queue --num-queues 4".into(),
-        "port-tc-offload" => format!("ethtool -K {dev} hw-tc-offload on, before any rule; persist it (nmcli connection modify NAME ethtool.feature-hw-tc-offload on)"),
-        "port-trust" => format!("dcb app show dev {dev} lists dscp-prio entries: dcb app flush dev {dev} dscp-prio takes them away (mlnx_qos -i {dev} --trust pcp)"),
-        "port-steering" => "devlink dev param set pci/ADDRESS name flow_steering_mode value hmfs cmode runtime, before any rule".into(),
-        "port-eswitch" => "devlink dev eswitch set pci/ADDRESS mode legacy".into(),
-        "ingress-qdisc" => format!("find what made it (tc -s filter show dev {dev} ingress), let that use clsact; else tc qdisc del dev {dev} ingress"),
+        "port-tc-offload" if finding.found.contains("fixed") => "the driver lets nobody turn it on: eswitch mode legacy, driver mlx5_core and firmware as the other hosts have them".into(),
+        "port-tc-offload" => format!("{}; then hairpin-mesh up; to keep it over a boot, where NetworkManager alone has the port: {}", self.devices(|dev| format!("ethtool -K {dev} hw-tc-offload on")), self.devices(|dev| format!("nmcli connection modify {} ethtool.feature-hw-tc-offload on", connection(dev)))),
+        "port-trust" => format!("{}: dscp-prio entries; {} (mlnx_qos --trust pcp does the same); then hairpin-mesh up", self.devices(|dev| format!("dcb app show dev {dev}")), self.devices(|dev| format!("dcb app flush dev {dev} dscp-prio"))),
+        "port-steering" => format!("while nothing uses the fabric, with the mesh down (hairpin-mesh down): {}; then hairpin-mesh up", self.functions(|pci| format!("devlink dev param set pci/{pci} name flow_steering_mode value hmfs cmode runtime"))),
+        "port-eswitch" => format!("while nothing uses the fabric, with the mesh down (hairpin-mesh down): {}; then hairpin-mesh up", self.functions(|pci| format!("devlink dev eswitch set pci/{pci} mode legacy"))),
+        "ingress-qdisc" => format!("find what made it ({}), let that use clsact; only when nobody needs it: {}", self.devices(|dev| format!("tc -s filter show dev {dev} ingress")), self.devices(|dev| format!("tc qdisc del dev {dev} ingress"))),
         "mesh-incomplete" | "marker-twice" => again.into(),
         "marker-left-over" => "stop it when nothing uses it: systemctl stop dsv41-mesh-marker@DEVICE.service".into(),
         "mesh-other-plan" | "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
@@ -75,6 +256,29 @@ fn of(finding: &Finding) -> Option<String> {
         "management-on-fabric" => "move the default route to the management network".into(),
         "hca-names-differ" => "rename the RDMA devices alike on all nodes (udev), or fix the node whose function is missing".into(),
         "hairpin-queue-default" => "hairpin-mesh hairpin-queue 8192, while nothing uses the fabric".into(),
+        "inventory-repeated" | "inventory-of-another-host" => format!("collect the facts again: hairpin-mesh inventory --out facts{}", self.fabric.hosts.iter().map(|host| format!(" --host {host}")).collect::<String>()),
+        "domains-differ" | "neighbour-twice" | "ring-open" | "ring-size" => "hairpin-mesh doctor --wire with all hosts asks the wire which socket is cabled to which; then the addresses that say otherwise are changed, or plugs moved".into(),
+        "route-linkdown" => "the link of its port comes first (ip link show); then hairpin-mesh up on this node".into(),
+        "marker-other" => "it tags other packets than the mesh's: systemctl cat dsv41-mesh-marker@DEVICE.service tells who says so; take that drop-in away, systemctl daemon-reload, and while nothing uses the fabric restart that unit".into(),
+        "rdma-core-old" => "apt-get install --only-upgrade rdma-core libibverbs1 ibverbs-providers, then restart the markers: hairpin-mesh up on this node".into(),
+        "env-cap-over-queue" => "lower it, or while nothing uses the fabric: hairpin-mesh hairpin-queue 8192 on each node".into(),
+        "env-unknown-name" => "write it as what reads it has it, or take it out".into(),
+        "env-hca-missing" | "env-hca-unknown" | "env-hca-order" | "env-hca-twice" | "env-hca-space" | "env-hca-filter" => "name each HCA once, exactly as rdma link has it, in the order of env.txt of the plan folder, joined by commas alone".into(),
+        "env-gid-index" => "take it out, or set the index that every port has: hairpin-mesh plan prints it into env.txt when it is not 3".into(),
+        "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => "correct it in the file; what the engine needs is in env.txt of the plan folder".into(),
+        "nccl-library-unread" => "is the path right on every host, and readable? hairpin-mesh doctor --nccl-library PATH HOST...".into(),
+        "nccl-log-empty" => "run the program with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV, and give that log".into(),
+        "nccl-log-world" => "start the engine on all hosts of the ring, with its tensor parallel size theirs".into(),
+        "nccl-log-hcas" => "B12X_ROCE_HCA as env.txt of the plan folder has it".into(),
+        "function-idle" | "plane-idle" => "does the program list all four HCAs, and is the plane of this one addressed? NCCL_IB_HCA, B12X_ROCE_HCA".into(),
+        "hairpin-queue-unsaid" => "hairpin-mesh inventory tells whether it is loaded".into(),
         _ => return None,
     })
+    }
+
+    /// Whether all of its ports have an address.
+    fn is_addressed(&self) -> bool {
+        let mut ports = self.ports.iter();
+        !self.ports.is_empty() && ports.all(|port| self.fabric.ports[*port].address.is_some())
+    }
 }

@@ -64,14 +64,14 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         .filter_map(|socket| Some((*socket, on_the_wire(fabric, *socket)?)))
         .collect();
     differs(fabric, &wires, seen);
-    let crossed = crossed(fabric, &sockets, &wires);
     // The domain whose subnets are believed where the domains disagree.
-    let believed = believed(fabric);
+    let believed = believed(fabric, &wires);
+    let crossed = crossed(fabric, &sockets, believed);
     let mut links: BTreeMap<Socket, Link> = BTreeMap::new();
     for socket in &sockets {
         let by_subnets = fabric
             .other_socket(*socket)
-            .or_else(|| by_domain(fabric, *socket, believed?));
+            .or_else(|| by_domain(fabric, *socket, believed?.0));
         let link = match (wires.get(socket), by_subnets) {
             (Some(far), _) => Link {
                 far: *far,
@@ -148,11 +148,15 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         }
     }
     let known: Vec<(Socket, Socket)> = pairs.iter().map(|(a, (b, _))| (*a, *b)).collect();
-    let whole = fabric.whole && sockets.len() == hosts * PORTS_PER_DOMAIN && known.len() == hosts;
+    // Facts of one host twice say nothing of the cables of the other.
+    let whole = fabric.whole
+        && fabric.copies.is_empty()
+        && sockets.len() == hosts * PORTS_PER_DOMAIN
+        && known.len() == hosts;
     let is_ring = whole.then(|| makes_ring(&known, hosts));
     let mut moves = Vec::new();
     if is_ring == Some(false) {
-        moves = fewest_moves(fabric, &known, hosts);
+        moves = sentences(fabric, fewest_moves(&known, hosts));
         let shown = list(known.iter().map(|(a, b)| {
             format!(
                 "{} socket {} to {} socket {}",
@@ -185,7 +189,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         let finding = if let Some(node) = exchanged(fabric, &sockets) {
             finding
                 .on(&fabric.hosts[node])
-                .advise("on this host the addresses of both ports of one domain have changed places: exchange those of the second plane, or those of the first where the cables say so")
+                .advise(exchange(fabric, node, believed))
         } else if right.is_empty() {
             finding.advise("compare with the cables which plane's addresses are right; hairpin-mesh netplan HOST prints a second plane that follows the first")
         } else {
@@ -349,8 +353,26 @@ fn by_domain(fabric: &Fabric, socket: Socket, domain: usize) -> Option<Socket> {
     fabric.pairs.get(&port).map(|peer| fabric.socket(*peer))
 }
 
-/// The one domain whose subnets make a ring, when exactly one does.
-fn believed(fabric: &Fabric) -> Option<usize> {
+/// Why a domain's subnets are believed.
+#[derive(Clone, Copy)]
+enum Because {
+    /// Who answers on the wire is where they say.
+    Wire,
+    /// They make a ring.
+    Ring,
+}
+
+/// The one domain whose subnets agree with the wire, or else make a ring, when exactly one does.
+fn believed(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>) -> Option<(usize, Because)> {
+    let only = |is: &dyn Fn(&usize) -> bool| {
+        let mut with = (0..DOMAINS).filter(is);
+        with.next().filter(|_| with.next().is_none())
+    };
+    let agrees = |domain: &usize| {
+        wires.iter().all(|(socket, wire)| {
+            by_domain(fabric, *socket, *domain).is_none_or(|far| far == *wire)
+        })
+    };
     let rings = |domain: &usize| {
         let mut pairs = BTreeSet::new();
         for (port, peer) in &fabric.peers {
@@ -361,15 +383,16 @@ fn believed(fabric: &Fabric) -> Option<usize> {
         let pairs: Vec<_> = pairs.into_iter().collect();
         pairs.len() == fabric.hosts.len() && makes_ring(&pairs, fabric.hosts.len())
     };
-    let mut with = (0..DOMAINS).filter(rings);
-    with.next().filter(|_| with.next().is_none())
+    only(&agrees)
+        .map(|domain| (domain, Because::Wire))
+        .or(only(&rings).map(|domain| (domain, Because::Ring)))
 }
 
 /// What the domains disagree about, in a sentence.
 fn crossed(
     fabric: &Fabric,
     sockets: &BTreeSet<Socket>,
-    wires: &BTreeMap<Socket, Socket>,
+    believed: Option<(usize, Because)>,
 ) -> Option<String> {
     let mut told = Vec::new();
     for socket in sockets {
@@ -379,7 +402,7 @@ fn crossed(
         let [Some(first), Some(second)] = ends[..] else {
             continue;
         };
-        if first != second && !wires.contains_key(socket) {
+        if first != second {
             told.push(format!(
                 "socket {} of {} reaches {} socket {} on domain 0 and {} socket {} on domain 1",
                 socket.1,
@@ -396,9 +419,13 @@ fn crossed(
         0 => String::new(),
         more => format!(", and {more} more of the kind"),
     };
-    let which = match believed(fabric) {
-        Some(domain) => {
-            format!("; domain {domain} makes a ring, so the addresses of the other are wrong")
+    let which = match believed {
+        Some((domain, why)) => {
+            let why = match why {
+                Because::Wire => format!("the wire agrees with domain {domain}"),
+                Because::Ring => format!("domain {domain} makes a ring"),
+            };
+            format!("; {why}, so the addresses of the other are wrong")
         }
         None => String::new(),
     };
@@ -520,13 +547,13 @@ fn moves_to(
     best.unwrap_or_default()
 }
 
-/// The fewest moves of plugs that make a ring of the cables, each in a sentence.
-fn fewest_moves(fabric: &Fabric, cables: &[(Socket, Socket)], hosts: usize) -> Vec<String> {
+/// The fewest moves of plugs that make a ring of the cables.
+fn fewest_moves(cables: &[(Socket, Socket)], hosts: usize) -> Vec<Move> {
     let orders = orders(hosts);
     let all = rings(hosts)
         .into_iter()
         .map(|ring| moves_to(cables, &ring, &orders));
-    sentences(fabric, all.min_by_key(Vec::len).unwrap_or_default())
+    all.min_by_key(Vec::len).unwrap_or_default()
 }
 
 fn sentences(fabric: &Fabric, moves: Vec<Move>) -> Vec<String> {
@@ -577,6 +604,31 @@ fn exchanged(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> Option<usize> {
     cures.next().filter(|_| cures.next().is_none())
 }
 
+/// Which addresses of the host have to change places.
+fn exchange(fabric: &Fabric, node: usize, believed: Option<(usize, Because)>) -> String {
+    let of = |domain: usize| {
+        let own = fabric.of_host(node).into_iter();
+        let own = own.filter(|port| fabric.ports[*port].domain == domain);
+        let named = own.filter_map(|port| {
+            let address = fabric.ports[port].address?;
+            Some(format!("{} ({address})", fabric.facts(port).netdev))
+        });
+        let both: Vec<String> = named.collect();
+        both.join(" and ")
+    };
+    match believed {
+        Some((domain, _)) => format!(
+            "on this host two addresses have changed places: exchange those of {}",
+            of(DOMAINS - 1 - domain)
+        ),
+        None => format!(
+            "on this host the addresses of both ports of one domain have changed places: exchange those of {}, or those of {} where the cables say so",
+            of(DOMAINS - 1),
+            of(0)
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -616,5 +668,62 @@ mod tests {
         // Six orders of the others, two sockets to leave by each.
         assert_eq!(all.len(), 6 * 16);
         assert!(all.iter().all(|ring| makes_ring(ring, 4)));
+    }
+
+    /// All orders of `rest` after `first`.
+    fn all_orders(first: &mut Vec<usize>, rest: &[usize], each: &mut dyn FnMut(&[usize])) {
+        if rest.is_empty() {
+            return each(first);
+        }
+        for (i, next) in rest.iter().enumerate() {
+            first.push(*next);
+            let left = [&rest[..i], &rest[i + 1..]].concat();
+            all_orders(first, &left, each);
+            first.pop();
+        }
+    }
+
+    #[test]
+    fn no_ring_can_be_made_by_fewer_moves_than_those_that_are_named() {
+        let socket = |i: usize| (i / 2, i % 2);
+        // Each line: the cables, by their sockets' numbers.
+        for plugs in [
+            [0, 3, 2, 5, 4, 7, 6, 1],
+            [0, 1, 2, 5, 3, 7, 4, 6],
+            [0, 1, 2, 3, 4, 5, 6, 7],
+            [0, 3, 1, 2, 4, 7, 5, 6],
+            [0, 5, 1, 4, 2, 7, 3, 6],
+        ] {
+            let cables_of = |order: &[usize]| -> Vec<(Socket, Socket)> {
+                let ends = order.chunks(2);
+                ends.map(|ends| (socket(ends[0]), socket(ends[1])))
+                    .collect()
+            };
+            let mut fewest = usize::MAX;
+            all_orders(&mut Vec::new(), &[0, 1, 2, 3, 4, 5, 6, 7], &mut |order| {
+                let moved = order.iter().zip(&plugs).filter(|(a, b)| a != b).count();
+                if moved < fewest && makes_ring(&cables_of(order), 4) {
+                    fewest = moved;
+                }
+            });
+            let mut cables = cables_of(&plugs);
+            let moves = fewest_moves(&cables, 4);
+            assert_eq!(moves.len(), fewest, "{plugs:?}");
+            // And they do make one.
+            let before = cables.clone();
+            for (from, to, other) in moves {
+                let at = before
+                    .iter()
+                    .position(|cable| *cable == (from, other) || *cable == (other, from));
+                let cable = &mut cables[at.unwrap()];
+                let end = if before[at.unwrap()].0 == from {
+                    &mut cable.0
+                } else {
+                    &mut cable.1
+                };
+                *end = to;
+            }
+            assert!(makes_ring(&cables, 4), "{plugs:?}: {cables:?}");
+        }
     }
 }

@@ -77,13 +77,17 @@ enum Reach {
     Port,
     /// Also those of the ports at the other end of the cable, and of the same socket.
     Cable,
+    /// Findings about ports of the same domains.
+    Plane,
+    /// Findings about ports whose other end is not there.
+    Lonely,
     /// Findings of the same host.
     Host,
     /// Every finding.
     Ring,
 }
 
-use Reach::{Cable, Host, Port, Ring};
+use Reach::{Cable, Host, Lonely, Plane, Port, Ring};
 
 /// A cause, how far it reaches, and how the codes of its effects start.
 type Row = (&'static str, Reach, &'static [&'static str]);
@@ -91,6 +95,33 @@ type Row = (&'static str, Reach, &'static [&'static str]);
 /// What causes what, the first causes first. An effect goes under the last row here that names it of
 /// those whose cause is there: the nearest cause, which is itself under its own.
 const CAUSES: &[Row] = &[
+    (
+        "inventory-repeated",
+        Host,
+        &[
+            "mac-repeated",
+            "address-",
+            "plane-subnet-shared",
+            "subnet",
+            "neighbour-",
+            "self-cable",
+            "mesh-plan-",
+            "mesh-old-mac",
+        ],
+    ),
+    (
+        "inventory-repeated",
+        Ring,
+        &[
+            "subnet-ends",
+            "ring-",
+            "neighbour-twice",
+            "domains-differ",
+            "cabling-",
+            "address-",
+            "neighbour-mac",
+        ],
+    ),
     (
         "inventory-of-another-host",
         Host,
@@ -122,7 +153,16 @@ const CAUSES: &[Row] = &[
             "peer-route",
         ],
     ),
-    ("nic-missing", Ring, &["subnet-ends", "ring-", "cabling-"]),
+    (
+        "nic-missing",
+        Ring,
+        &["ring-", "cabling-no-ring", "cabling-crossed"],
+    ),
+    (
+        "nic-missing",
+        Lonely,
+        &["subnet-ends", "port-link", "cable-down"],
+    ),
     (
         "function-missing",
         Host,
@@ -141,14 +181,12 @@ const CAUSES: &[Row] = &[
     (
         "function-missing",
         Ring,
-        &[
-            "subnet-ends",
-            "ring-",
-            "cabling-",
-            "hca-names-",
-            "port-link",
-            "cable-down",
-        ],
+        &["ring-", "cabling-no-ring", "cabling-crossed", "hca-names-"],
+    ),
+    (
+        "function-missing",
+        Lonely,
+        &["subnet-ends", "port-link", "cable-down"],
     ),
     ("mac-repeated", Cable, &["neighbour-mac", "arp-"]),
     (
@@ -167,7 +205,9 @@ const CAUSES: &[Row] = &[
             "peer-route",
             "ring-",
             "neighbour-twice",
-            "cabling-",
+            "cabling-no-ring",
+            "cabling-crossed",
+            "cabling-wire-differs",
             "domains-differ",
             "port-gid",
         ],
@@ -211,7 +251,6 @@ const CAUSES: &[Row] = &[
             "port-rdma-mtu",
             "port-rate",
             "port-gid",
-            "port-mtu",
             "port-address",
             "plane-",
             "subnet-ends",
@@ -282,6 +321,7 @@ const CAUSES: &[Row] = &[
         "cabling-crossed",
         Cable,
         &[
+            "cabling-wire-differs",
             "subnet",
             "neighbour-mac",
             "neighbour-silent",
@@ -333,6 +373,7 @@ const CAUSES: &[Row] = &[
         &["neighbour-mac", "address-answered-twice"],
     ),
     ("memory-cma", Host, &["parity-kernel"]),
+    ("rdma-core-old", Host, &["parity-rdma-core", "marker-"]),
     ("pcie-degraded", Host, &["parity-bios"]),
     ("nccl-library-other", Host, &["nccl-library-differs"]),
     ("env-no-assignment", Ring, &["env-hca-"]),
@@ -370,7 +411,8 @@ const CAUSES: &[Row] = &[
             "peer-route",
         ],
     ),
-    ("plane-unaddressed", Ring, &["subnet-ends", "ring-"]),
+    ("plane-unaddressed", Ring, &["ring-", "env-hca-missing"]),
+    ("plane-unaddressed", Plane, &["subnet-ends"]),
     ("port-address", Port, &["gid-stale"]),
     (
         "port-address",
@@ -494,7 +536,53 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
                         .is_some_and(|far| effect.ports.contains(&far))
                 })
         }
+        Plane => {
+            let domain = |port: &usize| fabric.ports[*port].domain;
+            let domains: BTreeSet<usize> = cause.ports.iter().map(domain).collect();
+            !effect.ports.is_empty()
+                && effect
+                    .ports
+                    .iter()
+                    .all(|port| domains.contains(&domain(port)))
+        }
+        Lonely => {
+            !effect.ports.is_empty() && effect.ports.iter().all(|port| fabric.far(*port).is_none())
+        }
         Host => !cause.hosts.is_disjoint(&effect.hosts),
+    }
+}
+
+/// What is told of several ports as one: those alike, and whole planes.
+fn is_of_many(seen: &Seen) -> bool {
+    !seen.finding.consequences.is_empty() || seen.finding.code.starts_with("plane-")
+}
+
+/// Whether causes of one kind together reach all that a finding is told of. One cable without link explains
+/// no MTU that is low everywhere.
+fn cover(fabric: &Fabric, reach: Reach, causes: &[&Seen], effect: &Seen) -> bool {
+    if !is_of_many(effect) {
+        return true;
+    }
+    match reach {
+        Port | Cable => {
+            let mut reached: BTreeSet<usize> = causes
+                .iter()
+                .flat_map(|cause| cause.ports.iter().copied())
+                .collect();
+            if reach == Cable {
+                let far: Vec<usize> = reached
+                    .iter()
+                    .filter_map(|port| fabric.far(*port))
+                    .collect();
+                reached.extend(far);
+            }
+            effect.ports.is_subset(&reached)
+        }
+        Host => effect
+            .hosts
+            .iter()
+            .all(|host| causes.iter().any(|cause| cause.hosts.contains(host))),
+        Plane | Lonely | Ring => true,
     }
 }
 
@@ -519,17 +607,29 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             {
                 continue;
             }
+            // A queue that is too small is a remark; what is let through it is not.
+            let of_remark = &cause.starts_with("hairpin-queue-");
             let explains = |j: usize, reach: Reach| {
                 let other = &seen[j];
                 j != i
                     // A remark explains no problem.
                     && (other.finding.severity >= effect.finding.severity
-                        || other.finding.severity == Severity::NotObserved)
+                        || other.finding.severity == Severity::NotObserved
+                        || *of_remark)
                     && reaches(fabric, reach, other, effect)
                     && !is_below(&parents, j, i)
             };
             // The port's own cause before one of the cable's other end or of the host.
-            let find = |reach| of_row.iter().copied().find(|j| explains(*j, reach));
+            let find = |reach| {
+                let all: Vec<&Seen> = of_row
+                    .iter()
+                    .filter(|j| explains(**j, reach))
+                    .map(|j| &seen[*j])
+                    .collect();
+                cover(fabric, reach, &all, effect)
+                    .then(|| of_row.iter().copied().find(|j| explains(*j, reach)))
+                    .flatten()
+            };
             let parent = find(Port).or_else(|| find(*reach));
             if parent.is_some() {
                 parents[i] = parent;
@@ -607,6 +707,12 @@ fn layer(code: &str) -> usize {
             "pcie-",
         ],
         &[
+            "cabling-no-ring",
+            "cabling-moved",
+            "cabling-stranger",
+            "self-cable",
+        ],
+        &[
             "cabling-",
             "plane-",
             "address-",
@@ -614,7 +720,6 @@ fn layer(code: &str) -> usize {
             "port-in",
             "port-prefix",
             "subnet",
-            "self-cable",
             "cross-domain",
             "neighbour",
             "arp-",
@@ -633,7 +738,7 @@ fn layer(code: &str) -> usize {
             "port-eswitch",
             "ingress-qdisc",
         ],
-        &["memory-", "module-", "netplan-"],
+        &["memory-", "module-", "netplan-", "rdma-core-"],
         &["clsact-", "rule-", "mesh-"],
         &["route-", "marker-", "source-port"],
         &["env-", "nccl-"],

@@ -26,8 +26,8 @@ pub struct Environment {
     pub name: String,
     /// Names and values, in the file's order.
     pub variables: Vec<(String, String)>,
-    /// Words that assign nothing.
-    pub other: Vec<String>,
+    /// Words that assign nothing, each with the assignment before it on its line (name and value).
+    pub other: Vec<(Option<(String, String)>, String)>,
 }
 
 impl Environment {
@@ -55,15 +55,17 @@ impl Environment {
             other: Vec::new(),
         };
         for line in text.lines() {
+            let mut before: Option<(String, String)> = None;
             for word in words(line) {
                 if word == "export" || word == "env" {
                     continue;
                 }
                 match word.split_once('=') {
                     Some((name, value)) if is_name(name) => {
+                        before = Some((name.to_owned(), value.to_owned()));
                         env.variables.push((name.to_owned(), value.to_owned()))
                     }
-                    _ => env.other.push(word),
+                    _ => env.other.push((before.clone(), word)),
                 }
                 if env.variables.len() + env.other.len() > MOST_VARIABLES {
                     return Err(error(format!("has more than {MOST_VARIABLES} variables")));
@@ -366,8 +368,31 @@ pub(super) fn look(
     nccl(&mut look);
 }
 
+/// Words that are the rest of a list with a space in it. Others belong to a command, or to a value of a file
+/// that no shell reads: they are nobody's fault.
 fn words_that_assign_nothing(look: &mut Look) {
-    for word in look.env.other.iter().take(8) {
+    let fabric = look.fabric;
+    let is_rest = |(before, word): &&(Option<(String, String)>, String)| {
+        let Some((name, value)) = before else {
+            return false;
+        };
+        let list = |c: char| matches!(c, ',' | ';');
+        let device = word.split([',', ':']).next().unwrap_or_default();
+        let mut ports = 0..fabric.ports.len();
+        is_ours(name)
+            && (value.is_empty()
+                || value.ends_with(list)
+                || word.starts_with(list)
+                || ports.any(|port| fabric.device(port) == device))
+    };
+    let rest: Vec<&String> = look
+        .env
+        .other
+        .iter()
+        .filter(is_rest)
+        .map(|(_, word)| word)
+        .collect();
+    for word in rest.into_iter().take(8) {
         let (name, shown) = (look.env.name.clone(), quoted(word));
         look.problem(
             &name,
@@ -376,6 +401,14 @@ fn words_that_assign_nothing(look: &mut Look) {
             "NAME=VALUE, no space inside a list",
         );
     }
+}
+
+/// Whether a name is one that NCCL or the engine could mean.
+fn is_ours(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    ["NCCL_", "B12X_ROCE_", "DSV41_ROCE_", "SGLANG_ROCE_"]
+        .iter()
+        .any(|start| upper.starts_with(start))
 }
 
 fn repeated(look: &mut Look) {
@@ -425,9 +458,7 @@ fn unknown(look: &mut Look) {
         let upper = name.to_ascii_uppercase();
         let near = known.iter().min_by_key(|own| distance(&upper, own));
         let near = near.filter(|own| distance(&upper, own) <= 2);
-        let ours = ["NCCL_", "B12X_ROCE_", "DSV41_ROCE_", "SGLANG_ROCE_"]
-            .iter()
-            .any(|start| upper.starts_with(start));
+        let ours = is_ours(name);
         match near {
             Some(near) => look.problem(
                 name,
@@ -940,7 +971,8 @@ mod tests {
             (Some("a;b"), Some(""), None)
         );
         assert!(env.other.is_empty(), "{:?}", env.other);
-        assert_eq!(read("A=x, y").other, ["y"]);
+        let before = Some(("A".to_owned(), "x,".to_owned()));
+        assert_eq!(read("A=x, y").other, [(before, "y".to_owned())]);
         assert_eq!(read("A=1\nA=2").get("A"), Some("2"));
     }
 

@@ -24,6 +24,10 @@ pub(super) struct Fabric<'a> {
     pub(super) pairs: BTreeMap<usize, usize>,
     /// The number of each port's socket on its host.
     numbers: Vec<usize>,
+    /// The two sockets whose cable no subnet shows, when it is the only one: it can be nowhere else.
+    last: Option<(Socket, Socket)>,
+    /// Hosts whose facts are those of an earlier one, which is the second of each pair.
+    pub(super) copies: Vec<(usize, usize)>,
     /// What `plan` finds.
     pub(super) found: Vec<Finding>,
     /// The ring, where the facts make one.
@@ -46,7 +50,7 @@ impl<'a> Fabric<'a> {
             (None, survey.findings)
         };
         let peers: BTreeMap<usize, usize> = survey.peers.into_iter().collect();
-        Fabric {
+        let mut fabric = Fabric {
             hosts,
             inventories,
             numbers: numbers(&survey.ports),
@@ -58,7 +62,26 @@ impl<'a> Fabric<'a> {
             whole,
             gid_index: survey.gid_index,
             hairpin_queue_size: survey.hairpin_queue_size,
-        }
+            last: None,
+            copies: copies(inventories),
+        };
+        fabric.last = fabric.by_elimination();
+        fabric
+    }
+
+    /// The only two sockets of a whole ring whose cable no subnet shows.
+    fn by_elimination(&self) -> Option<(Socket, Socket)> {
+        let sockets: BTreeSet<Socket> = (0..self.ports.len())
+            .map(|port| self.socket(port))
+            .collect();
+        let mut loose = sockets
+            .iter()
+            .filter(|socket| self.other_socket(**socket).is_none());
+        let (a, b) = (*loose.next()?, *loose.next()?);
+        let whole = self.whole
+            && self.copies.is_empty()
+            && sockets.len() == self.hosts.len() * PORTS_PER_DOMAIN;
+        (whole && loose.next().is_none() && a.0 != b.0).then_some((a, b))
     }
 
     pub(super) fn facts(&self, port: usize) -> &'a PortFacts {
@@ -111,14 +134,23 @@ impl<'a> Fabric<'a> {
         ends.first().copied().filter(|_| ends.len() == 1)
     }
 
-    /// The function of the same domain at the other end of the cable, by the subnet or by that of the
-    /// cable's other function.
+    /// The same, or where the last cable can only be.
+    pub(super) fn far_socket(&self, socket: Socket) -> Option<Socket> {
+        self.other_socket(socket).or_else(|| match self.last? {
+            (a, b) if a == socket => Some(b),
+            (a, b) if b == socket => Some(a),
+            _ => None,
+        })
+    }
+
+    /// The function of the same domain at the other end of the cable, by the subnet, by that of the
+    /// cable's other function, or because all other cables are known.
     pub(super) fn far(&self, port: usize) -> Option<usize> {
         if let Some(peer) = self.peers.get(&port) {
             return Some(*peer);
         }
         let domain = self.ports[port].domain;
-        let other = self.other_socket(self.socket(port))?;
+        let other = self.far_socket(self.socket(port))?;
         self.of_socket(other)
             .into_iter()
             .find(|far| self.ports[*far].domain == domain)
@@ -141,6 +173,17 @@ impl<'a> Fabric<'a> {
             _ => facts.netdev.to_string(),
         }
     }
+}
+
+/// Hosts all of whose MACs an earlier host has too.
+fn copies(inventories: &[Inventory]) -> Vec<(usize, usize)> {
+    let macs = |node: &Inventory| -> BTreeSet<Mac> { node.ports.iter().map(|p| p.mac).collect() };
+    let all: Vec<BTreeSet<Mac>> = inventories.iter().map(macs).collect();
+    let copy = |node: usize| {
+        let first = (0..node).find(|other| all[*other] == all[node])?;
+        (!all[node].is_empty()).then_some((node, first))
+    };
+    (0..all.len()).filter_map(copy).collect()
 }
 
 /// Of each port, which of its host's sockets it is in. A host that lacks functions numbers those that it has

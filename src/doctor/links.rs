@@ -163,7 +163,7 @@ fn cables(fabric: &Fabric, seen: &mut Vec<Seen>) {
         let (node, number) = socket;
         let mut ports = fabric.of_socket(socket);
         let here = fabric.names(&ports);
-        let far = fabric.other_socket(socket).filter(|far| *far != socket);
+        let far = fabric.far_socket(socket).filter(|far| *far != socket);
         let mut found = format!("no link on either function of socket {number} ({here})");
         if let Some(far) = far {
             let there = fabric.of_socket(far);

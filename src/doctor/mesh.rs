@@ -10,12 +10,13 @@ use crate::facts::{Applied, Fact, Filter, Inventory, Route};
 use crate::finding::Finding;
 use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
-use crate::mesh::verify::{collisions, left_over, object};
+use crate::mesh::verify::{collision, collisions, left_over, object};
 use crate::mesh::wanted::Wanted;
-use crate::names::{HostName, Mac, Text};
+use crate::names::{HostName, Mac, RdmaName, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
-    FIRST_PREFERENCE, MARKED_ETHERTYPE, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
+    FIRST_PREFERENCE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, ROUTE_PROTOCOL,
+    WANTED_HAIRPIN_QUEUE, size_cap,
 };
 use crate::plan::{Choices, HostPlan, OppositePaths, Plan, RouteStrategy, assemble};
 
@@ -76,7 +77,7 @@ pub(super) fn look(
 ) -> Option<Plan> {
     let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
     if let Some(plan) = case.plan {
-        given(plan, fabric, seen);
+        given_plan(plan, fabric, seen);
     }
     let plan = of_facts(case, fabric).or_else(|| case.plan.cloned());
     let installed = traces.iter().any(|traces| traces.any());
@@ -139,7 +140,7 @@ pub(super) fn look(
         {
             seen.push(about(fabric, node, &share, finding));
         }
-        markers(fabric, node, &share, seen);
+        markers(fabric, node, Some(&share), seen);
     }
     old_macs(fabric, &stale, seen);
     Some(plan)
@@ -228,6 +229,32 @@ fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
         }
     }
     for (node, inventory) in fabric.inventories.iter().enumerate() {
+        unread(fabric, node, seen);
+        markers(fabric, node, None, seen);
+        let devices: BTreeSet<&RdmaName> = inventory
+            .node
+            .markers
+            .known()
+            .into_iter()
+            .flatten()
+            .filter_map(|marker| marker.device.as_ref())
+            .collect();
+        for device in devices {
+            let Some(port) = of_device(fabric, node, device) else {
+                continue;
+            };
+            let pairs = fabric.facts(port).details.queue_pairs.known();
+            let found = pairs.into_iter().flatten();
+            seen.extend(
+                found
+                    .filter_map(|pair| collision(device, pair))
+                    .map(|finding| Seen {
+                        finding: finding.on(&fabric.hosts[node]),
+                        ports: [port].into(),
+                        hosts: [node].into(),
+                    }),
+            );
+        }
         let routes = inventory.node.routes.known().into_iter().flatten();
         for route in routes.filter(|route| route.protocol == ROUTE_PROTOCOL) {
             if let Some(flag) = route
@@ -379,7 +406,7 @@ fn missing(plan: &Plan, fabric: &Fabric) -> usize {
 }
 
 /// The plan that was given, against the ports as they are: it is of another time when they differ.
-fn given(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
     let known = |row: &&crate::plan::PortRow| {
         fabric
             .ports
@@ -671,8 +698,32 @@ fn about(fabric: &Fabric, node: usize, share: &HostPlan, finding: Finding) -> Se
     }
 }
 
-/// Markers beyond the plan's: two on a device, or one on a device that needs none.
-fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>) {
+/// The value of an option on a command line.
+fn given<'a>(line: &'a str, option: &str) -> Option<&'a str> {
+    let mut words = line.split(' ');
+    let value = words.find_map(|word| word.strip_prefix(option))?;
+    match value.strip_prefix('=') {
+        Some(value) => Some(value),
+        None => words.next().filter(|_| value.is_empty()),
+    }
+}
+
+/// A number in decimal, or in hexadecimal after `0x`.
+fn number(word: &str) -> Option<u16> {
+    match word.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+/// The port of a host that has this RDMA device.
+fn of_device(fabric: &Fabric, node: usize, device: &RdmaName) -> Option<usize> {
+    (0..fabric.ports.len())
+        .find(|port| fabric.ports[*port].node == node && fabric.device(*port) == device.as_str())
+}
+
+/// Markers beyond the plan's: two on a device, or, where there is a plan, one on a device that needs none.
+fn markers(fabric: &Fabric, node: usize, share: Option<&HostPlan>, seen: &mut Vec<Seen>) {
     let all = fabric.inventories[node]
         .node
         .markers
@@ -681,15 +732,44 @@ fn markers(fabric: &Fabric, node: usize, share: &HostPlan, seen: &mut Vec<Seen>)
         .flatten();
     let mut by = BTreeMap::new();
     for marker in all {
-        if let Some(device) = &marker.device {
-            by.entry(device).or_insert_with(Vec::new).push(marker.pid);
+        let Some(device) = &marker.device else {
+            continue;
+        };
+        by.entry(device).or_insert_with(Vec::new).push(marker.pid);
+        let line = marker.command_line.known().map_or("", Text::as_str);
+        for (option, wanted, shown) in [
+            (
+                "--source-port",
+                MARKED_UDP_SOURCE_PORT,
+                MARKED_UDP_SOURCE_PORT.to_string(),
+            ),
+            (
+                "--replacement-ethertype",
+                MARKED_ETHERTYPE,
+                format!("{MARKED_ETHERTYPE:#06x}"),
+            ),
+        ] {
+            let Some(value) = given(line, option).filter(|own| number(own) != Some(wanted)) else {
+                continue;
+            };
+            let finding = Finding::problem(
+                "marker-other",
+                format!(
+                    "the marker on {device} (process {}) runs with {option} {value}",
+                    marker.pid
+                ),
+                shown,
+            );
+            seen.push(match of_device(fabric, node, device) {
+                Some(port) => Seen::port(fabric, port, finding),
+                None => Seen::host(fabric, node, finding),
+            });
         }
     }
     for (device, pids) in by {
-        let port = (0..fabric.ports.len()).find(|port| {
-            fabric.ports[*port].node == node && fabric.device(*port) == device.as_str()
-        });
-        let planned = share.markers.iter().any(|row| row.device == *device);
+        let port = of_device(fabric, node, device);
+        let planned =
+            share.is_none_or(|share| share.markers.iter().any(|row| row.device == *device));
         let finding = if !planned {
             Finding::warning(
                 "marker-left-over",

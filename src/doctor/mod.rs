@@ -24,6 +24,7 @@
 //! | `env.rs` | an engine's or launcher's environment against the fabric |
 //! | `nccl.rs` | what an NCCL log says of itself |
 //! | `netplan.rs` | the second plane's netplan file, for the user to review |
+//! | `corpus.rs` | tests: the cases of `tests/doctor` |
 //!
 //! Checks that `plan` refuses by are made there ([`crate::plan::derive`]) and read here; objects of
 //! the mesh are compared by [`crate::mesh`]. Nothing here decides them a second time.
@@ -46,6 +47,13 @@ mod routes;
 mod settings;
 mod traffic;
 pub mod watch;
+
+#[cfg(test)]
+#[path = "../../tests/doctor/changes.rs"]
+#[allow(clippy::panic)]
+mod changes;
+#[cfg(test)]
+mod corpus;
 
 use serde::Serialize;
 
@@ -148,7 +156,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     let checks = checks(&fabric, case, &seen, &notes);
     let mut findings = chain::chained(&fabric, seen);
     for finding in findings.iter_mut().chain(&mut notes) {
-        advice::add(finding);
+        advice::add(&fabric, finding);
     }
     Diagnosis {
         findings,
@@ -322,6 +330,9 @@ const OF_NODES: &[OfNode] = &[
         |node| known(&node.node.routes),
     ),
     ("markers", &["marker-"], |node| known(&node.node.markers)),
+    ("rdma-core", &["rdma-core-", "parity-rdma-core"], |node| {
+        known(&node.node.rdma_core)
+    }),
     ("memory", &["memory-"], |node| known(&node.node.memory)),
     ("kernel", &["parity-kernel"], |node| {
         known(&node.node.kernel)

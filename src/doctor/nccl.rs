@@ -29,6 +29,8 @@ pub struct Log {
     overrides: BTreeSet<(u32, u32, bool)>,
     rings: bool,
     trees: bool,
+    /// A line says that connecting the trees failed.
+    tree_failed: bool,
     ring_only: bool,
     /// World and devices of the engine's line.
     ready: BTreeSet<(u32, Vec<String>)>,
@@ -45,6 +47,7 @@ struct Error {
     advice: &'static str,
 }
 
+// A number alone would be found in the number of any process, and `::` at the start of any mapped address.
 const ERRORS: &[Error] = &[
     Error {
         words: &["ibv_reg_mr", "Cannot allocate memory"],
@@ -61,7 +64,14 @@ const ERRORS: &[Error] = &[
         advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
     },
     Error {
-        words: &["ibv_modify_qp", "110"],
+        words: &["ibv_modify_qp", "with 110"],
+        code: "nccl-log-no-path",
+        found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
+        wanted: "connections to neighbours alone, or a mesh",
+        advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
+    },
+    Error {
+        words: &["ibv_modify_qp", "errno 110"],
         code: "nccl-log-no-path",
         found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
         wanted: "connections to neighbours alone, or a mesh",
@@ -75,14 +85,28 @@ const ERRORS: &[Error] = &[
         advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
     },
     Error {
-        words: &["ibv_modify_qp", " 61"],
+        words: &["ibv_modify_qp", "with 61"],
         code: "nccl-log-gid-empty",
         found: "the GID at the pinned index is empty (errno 61)",
         wanted: "a GID at that index on every HCA",
         advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
     },
     Error {
-        words: &["local GID ::"],
+        words: &["ibv_modify_qp", "errno 61"],
+        code: "nccl-log-gid-empty",
+        found: "the GID at the pinned index is empty (errno 61)",
+        wanted: "a GID at that index on every HCA",
+        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
+    },
+    Error {
+        words: &["local GID ::,"],
+        code: "nccl-log-gid-empty",
+        found: "the GID at the pinned index is empty",
+        wanted: "a GID at that index on every HCA",
+        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
+    },
+    Error {
+        words: &["local GID :: "],
         code: "nccl-log-gid-empty",
         found: "the GID at the pinned index is empty",
         wanted: "a GID at that index on every HCA",
@@ -173,6 +197,20 @@ const ERRORS: &[Error] = &[
         advice: "devlink dev eswitch show; the driver of the device that the rule leads to",
     },
     Error {
+        words: &["masked priority match not supported for hairpin"],
+        code: "nccl-log-hairpin-rule",
+        found: "the NIC refused a hairpin rule: it matches a part of the VLAN priority",
+        wanted: "rules of the mesh, which match MACs and EtherType alone",
+        advice: "tc -s filter show dev DEVICE ingress: whose rule is it? hairpin-mesh verify for the mesh's own",
+    },
+    Error {
+        words: &["invalid ifindex of mirred device"],
+        code: "nccl-log-hairpin-rule",
+        found: "the NIC refused a hairpin rule: the device that it leads to is no port of the same NIC, or is gone",
+        wanted: "another fabric port of this host",
+        advice: "make the plan again from fresh inventories; hairpin-mesh doctor tells which functions are there",
+    },
+    Error {
         words: &["Value is not power of two"],
         code: "nccl-log-queue-size",
         found: "the driver refused a hairpin queue size",
@@ -192,6 +230,55 @@ const ERRORS: &[Error] = &[
         found: "a discipline is there already that cannot be replaced",
         wanted: "clsact",
         advice: "tc qdisc show dev DEVICE: find what made the ingress discipline",
+    },
+    Error {
+        words: &["RTNETLINK answers: Not supported"],
+        code: "nccl-log-offload-refused",
+        found: "the NIC took no rule: the driver cannot offload it",
+        wanted: "mlx5_core, hw-tc-offload on, eswitch legacy, PCP trust",
+        advice: "hairpin-mesh doctor shows which of these a port lacks; a tool that logs success after this did not read its rule back: hairpin-mesh verify does",
+    },
+    Error {
+        words: &["RTNETLINK answers: Operation not supported"],
+        code: "nccl-log-offload-refused",
+        found: "the NIC took no rule: the driver cannot offload it",
+        wanted: "mlx5_core, hw-tc-offload on, eswitch legacy, PCP trust",
+        advice: "hairpin-mesh doctor shows which of these a port lacks; a tool that logs success after this did not read its rule back: hairpin-mesh verify does",
+    },
+    Error {
+        words: &["RTNETLINK answers: File exists"],
+        code: "nccl-log-exists",
+        found: "a route or rule is there already under that key, the same one or another",
+        wanted: "it compared, and replaced where it differs",
+        advice: "hairpin-mesh verify compares; hairpin-mesh up adds what is missing and replaces what is the mesh's",
+    },
+    Error {
+        words: &["Failed to connect to devlink Netlink"],
+        code: "nccl-log-rights",
+        found: "devlink or the RDMA subsystem could not be asked: no rights, or no module",
+        wanted: "root, mlx5_core and ib_core",
+        advice: "run it as root; modprobe mlx5_ib",
+    },
+    Error {
+        words: &["Failed to open NETLINK_RDMA socket"],
+        code: "nccl-log-rights",
+        found: "devlink or the RDMA subsystem could not be asked: no rights, or no module",
+        wanted: "root, mlx5_core and ib_core",
+        advice: "run it as root; modprobe mlx5_ib",
+    },
+    Error {
+        words: &["We have an error talking to the kernel"],
+        code: "nccl-log-kernel",
+        found: "the kernel refused what tc asked for",
+        wanted: "its reason, in the line before",
+        advice: "read the line before; root, and modprobe cls_flower act_pedit act_mirred sch_ingress",
+    },
+    Error {
+        words: &["ring/line-style with 4 or more machines"],
+        code: "nccl-log-discovery",
+        found: "NVIDIA's discovery tool refuses rings of four: it is made for a switch, or for fewer",
+        wanted: "addresses made by hand, or by hairpin-mesh netplan",
+        advice: "hairpin-mesh doctor --wire with all hosts shows the cables; its frames have the EtherType of the mesh's mark, broadcast, and no rule takes them",
     },
     Error {
         words: &["TC classifier not found"],
@@ -322,6 +409,7 @@ impl Log {
         }
         self.rings |= line.contains("Connected all rings");
         self.trees |= line.contains("Connected all trees");
+        self.tree_failed |= line.contains("TransportTreeConnect");
         self.ring_only |=
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
     }
@@ -403,8 +491,20 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         );
     }
     if log.rings && !log.trees && !log.ring_only {
-        push(Finding::problem("nccl-log-tree", "all rings are connected and no tree is: connecting the trees failed, or the log ends before", "trees turned off on a switchless ring")
-            .advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"));
+        // NCCL may connect trees when the first one is used.
+        let failed = log.tree_failed || !log.errors.is_empty();
+        let found = if failed {
+            "all rings are connected and no tree is: connecting the trees failed"
+        } else {
+            "all rings are connected and no tree is, yet: connecting one fails on a switchless ring"
+        };
+        let wanted = "trees turned off on a switchless ring";
+        let finding = if failed {
+            Finding::problem("nccl-log-tree", found, wanted)
+        } else {
+            Finding::warning("nccl-log-tree", found, wanted)
+        };
+        push(finding.advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"));
     }
     if log.rings && log.ring_only {
         notes.push(
@@ -499,7 +599,20 @@ mod tests {
             [(4, vec!["rocep1s0f0".into(), "rocep1s0f1".into()])].into()
         );
         assert_eq!((log.lines, log.net), (5, 4));
-        assert_eq!(log.errors.keys().copied().collect::<Vec<_>>(), [1]);
+        let codes: BTreeSet<&str> = log.errors.keys().map(|i| ERRORS[*i].code).collect();
+        assert_eq!(codes, ["nccl-log-no-path"].into());
+    }
+
+    #[test]
+    fn a_number_of_a_process_or_a_mapped_address_is_no_error() {
+        let codes = |text: &str| -> BTreeSet<&str> {
+            let log = Log::read("x", text.as_bytes());
+            log.errors.keys().map(|i| ERRORS[*i].code).collect()
+        };
+        let no_path = "spark1:61:610 [0] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev rocep1s0f0:1, local GID index 3, local GID ::ffff:10.10.0.10, remote GID ::ffff:10.10.1.11";
+        assert_eq!(codes(no_path), ["nccl-log-no-path"].into());
+        let empty = "spark1:1103: 61 [0] NCCL WARN Call to ibv_modify_qp failed with 61 No data available, on dev rocep1s0f0:1, local GID index 3, local GID ::, remote GID ::ffff:10.10.1.11";
+        assert_eq!(codes(empty), ["nccl-log-gid-empty"].into());
     }
 
     #[test]

@@ -167,7 +167,7 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
 
 /// Another address of the subnet of `far`: with the host part of `like` where that can be, else the first
 /// that can.
-fn beside(far: Cidr, like: Cidr) -> Option<Cidr> {
+pub(super) fn beside(far: Cidr, like: Cidr) -> Option<Cidr> {
     let network = u32::from(far.network().address);
     let last = u32::from(far.last());
     let with = |address: u32| Cidr {

@@ -8,6 +8,14 @@ use crate::facts::{Fact, NetplanFile};
 use crate::finding::Finding;
 use crate::plan::ends::list;
 
+/// The first rdma-core whose mlx5 provider takes rules of the RDMA-TX table (linux-rdma/rdma-core#729, 2020).
+const OLDEST_RDMA_CORE: u32 = 29;
+
+/// `50` of `1.14.50.0`, the file that libibverbs is loaded from.
+fn rdma_core(version: &str) -> Option<u32> {
+    version.split('.').nth(2)?.parse().ok()
+}
+
 /// Bytes of locked memory below which an engine cannot register its buffers.
 const ENOUGH_LOCKED: u64 = 1 << 30;
 
@@ -48,6 +56,16 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
                 "it unloaded",
             );
             seen.push(Seen::host(fabric, node, finding));
+        }
+        if let Fact::Known(version) = &facts.rdma_core {
+            if rdma_core(version.as_str()).is_some_and(|own| own < OLDEST_RDMA_CORE) {
+                let finding = Finding::problem(
+                    "rdma-core-old",
+                    format!("rdma-core {version} cannot make the markers' rules"),
+                    format!("{OLDEST_RDMA_CORE} or newer"),
+                );
+                seen.push(Seen::host(fabric, node, finding));
+            }
         }
         if let Fact::Known(files) = &facts.netplan_files {
             netplan(fabric, node, files, seen);

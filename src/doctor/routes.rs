@@ -38,6 +38,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
                     route.table == TABLE_MAIN
                         && route.destination.contains(peer.address)
                         && rank(&route) == rank(&best)
+                        && route.kind.as_str() == "unicast"
                         && route.dev.as_ref() == Some(&located.facts.netdev)
                 }) =>
             {

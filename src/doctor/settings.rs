@@ -9,6 +9,19 @@ use crate::finding::{Finding, Severity};
 
 /// What `plan` finds, each with the ports that it is about.
 pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    for (node, first) in &fabric.copies {
+        let finding = Finding::problem(
+            "inventory-repeated",
+            format!(
+                "its facts are those of {}: every port has the same MAC",
+                fabric.hosts[*first]
+            ),
+            "the facts of this host",
+        );
+        let mut copy = Seen::host(fabric, *node, finding);
+        copy.hosts.insert(*first);
+        seen.push(copy);
+    }
     for finding in &fabric.found {
         let mut finding = finding.clone();
         match finding.code {
@@ -39,6 +52,14 @@ pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Fin
             finding.severity = Severity::NotObserved;
         }
         let ports = ports_of(fabric, &finding);
+        if finding.code == "port-tc-offload"
+            && finding.severity == Severity::Problem
+            && ports
+                .iter()
+                .any(|port| fabric.facts(*port).details.tc_offload_fixed == Fact::Known(true))
+        {
+            finding.found += " and fixed";
+        }
         let mut hosts: BTreeSet<usize> =
             ports.iter().map(|port| fabric.ports[*port].node).collect();
         hosts.extend(finding.host.as_deref().and_then(|host| fabric.node(host)));

@@ -14,11 +14,19 @@ const WORD: u64 = 4;
 /// Bytes of the busiest function of a host from which a silent one is worth a word.
 const BUSY: u64 = 1 << 30;
 
-/// Counters that only rise when something is lost or a queue overflows.
+/// Counters of an RDMA port that only rise when something is lost or sent again, or a queue overflows (the
+/// kernel's drivers/infiniband/hw/mlx5/counters.c, and drivers/infiniband/sw/rxe/rxe_hw_counters.c).
 pub(crate) const LOSSES: &[&str] = &[
     "out_of_sequence",
     "packet_seq_err",
+    "implied_nak_seq_err",
     "local_ack_timeout_err",
+    "duplicate_request",
+    "rnr_nak_retry_err",
+    "req_transport_retries_exceeded",
+    "completer_retry_err",
+    "out_of_seq_request",
+    "retry_exceeded_err",
     "out_of_buffer",
     "rx_icrc_encapsulated",
     "symbol_error",
@@ -26,6 +34,10 @@ pub(crate) const LOSSES: &[&str] = &[
     "link_downed",
     "port_rcv_errors",
 ];
+
+/// Statistics of the network device that only rise when something is lost: a receive queue had no room, hairpin
+/// queues among them, or the port had none (drivers/net/ethernet/mellanox/mlx5/core/en_stats.c).
+pub(crate) const DROPS: &[&str] = &["rx_out_of_buffer", "rx_discards_phy"];
 
 fn count(counters: &Fact<Counters>, name: &str) -> Option<u64> {
     let (_, value) = counters

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-pub(crate) use crate::doctor::traffic::LOSSES;
+pub(crate) use crate::doctor::traffic::{DROPS, LOSSES};
 use crate::finding::Finding;
 use crate::json::{At, DocumentError};
 use crate::names::{AttributeName, HostName, RdmaName};
@@ -59,7 +59,7 @@ impl Look {
         for function in at.need("functions")?.items(MOST_FUNCTIONS)? {
             let mut losses = BTreeMap::new();
             for (name, value) in function.need("losses")?.entries()? {
-                if losses.len() == LOSSES.len() {
+                if losses.len() == LOSSES.len() + DROPS.len() {
                     return Err(value.error("is one counter too many"));
                 }
                 let name: AttributeName = name.parse().map_err(|e| value.error(format!("{e}")))?;
@@ -280,10 +280,15 @@ impl Watched {
             if !rose.is_empty() {
                 let finding = Finding::warning(
                     "losses-rise",
-                    format!("rose meanwhile: {}", list(rose)),
+                    format!("rose meanwhile: {}", list(&rose)),
                     "none",
                 );
-                findings.push(finding.on(&self.last.host).at(&now.device));
+                let finding = finding.on(&self.last.host).at(&now.device);
+                findings.push(if rose.iter().any(|text| text.starts_with(DROPS[0])) {
+                    finding.advise("hairpin queues that are too small for these bursts count here: hairpin-mesh hairpin-queue tells their size")
+                } else {
+                    finding
+                });
             }
         }
         findings

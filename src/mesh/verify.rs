@@ -12,7 +12,7 @@ use crate::mesh::compare::{Object, Row, Stale, State, compare, same_rule};
 use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
-use crate::names::NetdevName;
+use crate::names::{NetdevName, RdmaName};
 use crate::plan::mesh::{
     DEFAULT_HAIRPIN_QUEUE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, QUALIFIED_HAIRPIN_NUM_QUEUES,
     ROCE_MTU, ROUTE_PROTOCOL, marker_unit,
@@ -453,25 +453,32 @@ pub(crate) fn collisions(host: &HostPlan, present: &Present) -> Vec<Finding> {
         let Some(queue_pairs) = port.and_then(|port| port.more.queue_pairs.known()) else {
             continue;
         };
-        for qp in queue_pairs {
-            if let Some(remote) = collides(qp) {
-                let owner = qp.owner.known().map_or("?", |owner| owner.as_str());
-                findings.push(
-                    Finding::warning(
-                        "source-port-collision",
-                        format!(
-                            "queue pair {} (peer {remote}) of {owner} sends from UDP port {MARKED_UDP_SOURCE_PORT} if its flow label is 0",
-                            qp.number
-                        ),
-                        "another port, unless it is a diagonal's",
-                    )
-                    .at(&marker.device)
-                    .advise("restart what opened it: it gets other numbers"),
-                );
-            }
-        }
+        findings.extend(
+            queue_pairs
+                .iter()
+                .filter_map(|qp| collision(&marker.device, qp)),
+        );
     }
     findings
+}
+
+/// A queue pair of a marker's device that may send from the source port that is the mark.
+pub(crate) fn collision(device: &RdmaName, qp: &QueuePair) -> Option<Finding> {
+    let remote = collides(qp)?;
+    let owner = qp.owner.known().map_or("?", |owner| owner.as_str());
+    let finding = Finding::warning(
+        "source-port-collision",
+        format!(
+            "queue pair {} (peer {remote}) of {owner} sends from UDP port {MARKED_UDP_SOURCE_PORT} if its flow label is 0",
+            qp.number
+        ),
+        "another port, unless it is a diagonal's",
+    );
+    Some(
+        finding
+            .at(device)
+            .advise("restart what opened it: it gets other numbers"),
+    )
 }
 
 fn collides(qp: &QueuePair) -> Option<u32> {

@@ -1,0 +1,75 @@
+//! The cases of `tests/doctor`, judged without the program around the checks: whoever changes a check sees at
+//! once which verdict changes.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::changes::{Case as Folder, cases, verdict};
+use super::env::Environment;
+use super::nccl::Log;
+use super::{Case, examine};
+use crate::facts::Inventory;
+use crate::names::HostName;
+use crate::plan::Plan;
+
+/// What the case says of itself, as lines.
+fn judged(case: &Folder) -> String {
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    let given = std::fs::read_to_string(case.folder.join("arguments")).unwrap_or_default();
+    let words: Vec<&str> = given.split_whitespace().collect();
+    let (plan, hosts) = match words[..] {
+        ["--plan", path] => {
+            let plan = Plan::from_json("plan.json", &read(&case.folder.join(path))).unwrap();
+            let hosts = plan.hosts.clone();
+            (Some(plan), hosts)
+        }
+        [] => {
+            let all = case.facts.keys().map(|host| host.parse().unwrap());
+            (None, all.collect::<Vec<HostName>>())
+        }
+        _ => (
+            None,
+            words.iter().map(|host| host.parse().unwrap()).collect(),
+        ),
+    };
+    let inventory = |host: &HostName| {
+        let document = case.facts[host.as_str()].to_string();
+        Inventory::from_json("facts", document.as_bytes()).unwrap()
+    };
+    let inventories: Vec<Inventory> = hosts.iter().map(inventory).collect();
+    let file = |name: &str| {
+        let path = case.folder.join(name);
+        path.is_file().then(|| read(&path))
+    };
+    let envs: Vec<Environment> = file("env.txt")
+        .map(|bytes| Environment::read("env.txt", &bytes).unwrap())
+        .into_iter()
+        .collect();
+    let logs: Vec<Log> = file("nccl.log")
+        .map(|bytes| Log::read("nccl.log", &bytes))
+        .into_iter()
+        .collect();
+    let diagnosis = examine(&Case {
+        hosts: &hosts,
+        ordered: !words.is_empty(),
+        inventories: &inventories,
+        plan: plan.as_ref(),
+        envs: &envs,
+        logs: &logs,
+    });
+    let report = json!({
+        "findings": diagnosis.findings,
+        "notes": diagnosis.notes,
+        "cabling": diagnosis.cabling,
+    });
+    verdict(&report, i32::from(!diagnosis.is_healthy()))
+}
+
+#[test]
+fn every_case_is_judged_alike_without_the_program() {
+    for case in cases() {
+        let wanted = std::fs::read_to_string(case.folder.join("expected.txt")).unwrap_or_default();
+        assert_eq!(judged(&case), wanted, "{}", case.folder.display());
+    }
+}
