@@ -625,3 +625,50 @@ fn hairpin_queue_shows_nothing_by_the_plan_of_another_host() {
         "{report}"
     );
 }
+
+#[test]
+fn up_waits_for_ports_whose_driver_is_not_there_yet() {
+    let Some(host) = Host::new("up before the driver is there") else {
+        return;
+    };
+    host.install();
+    let plan: Value = serde_json::from_slice(PLAN).unwrap();
+    let ports = plan["ports"].as_array().unwrap().iter();
+    let ports: Vec<&str> = ports
+        .filter(|port| port["host"] == "spark1")
+        .map(|port| port["netdev"].as_str().unwrap())
+        .collect();
+    for port in &ports {
+        host.on(&format!("ip link del {port}"));
+    }
+    let none = "none of the planned ports is there";
+    // Nothing says that any port is on its way.
+    let (code, report, said) = host.ask("up");
+    assert_eq!(code, 2, "{report}");
+    assert!(
+        said.contains(none) || report.to_string().contains(none),
+        "{report}{said}"
+    );
+    let (code, report, _) = host.ask("up --wait 1");
+    assert_eq!((code, &report["verdict"]), (75, &"not-ready".into()));
+    assert!(texts(&report["findings"]).contains(none), "{report}");
+    assert_eq!(changed(&report), [""; 0]);
+    // One comes: it is this host.
+    let row = &plan["ports"].as_array().unwrap()[0];
+    assert_eq!(row["host"], "spark1");
+    let (mac, dev) = (row["mac"].as_str().unwrap(), ports[0]);
+    let comes = format!("(sleep 0.3; ip link add {dev} address {mac} type veth peer name late0) &");
+    let output = host.run(&format!("{comes} {PROGRAM} up --wait 2 --json"));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // What this kernel cannot show of it is refused.
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    let findings = texts(&report["findings"]);
+    assert!(
+        !findings.contains(none) && findings.contains(dev),
+        "{report}"
+    );
+    // With another MAC it is not: that does not pass.
+    host.on(&format!("ip link set {dev} address 02:00:00:00:00:01"));
+    let (code, report, said) = host.ask("up --wait 100");
+    assert_eq!(code, 2, "{report}{said}");
+}

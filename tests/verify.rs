@@ -12,6 +12,7 @@ use hairpin_mesh::facts::{Applied, Fact, Mirred, Neighbour, QueuePair, Route, Si
 use hairpin_mesh::finding::{Finding, Severity};
 use hairpin_mesh::mesh::apply::{Outcome, apply};
 use hairpin_mesh::mesh::compare::compare;
+use hairpin_mesh::mesh::condition::unmet;
 use hairpin_mesh::mesh::present::Present;
 use hairpin_mesh::mesh::steps;
 use hairpin_mesh::mesh::verify::{Standing, Verified, marks, udp_source_port, verify};
@@ -224,6 +225,40 @@ fn each_setting_of_a_port_has_its_code() {
             },
             "{code}"
         );
+    }
+}
+
+#[test]
+fn what_is_set_beside_the_address_is_waited_for_only_while_its_port_comes_up() {
+    type Change<'a> = &'a dyn Fn(&mut hairpin_mesh::mesh::present::PortNow);
+    let cases: [(&str, Change); 3] = [
+        ("port-mtu", &|p| {
+            known(&mut p.link).as_mut().unwrap().mtu = Some(1500)
+        }),
+        ("port-tc-offload", &|p| p.offload = Fact::Known(false)),
+        ("port-steering", &|p| {
+            p.steering = Fact::Known(Some("smfs".into()))
+        }),
+    ];
+    let plan = plan("queue-8192");
+    let host = plan.for_host("spark2").unwrap();
+    let dev = host.rules[0].dev.clone();
+    for (code, change) in cases {
+        for coming_up in [false, true] {
+            let mut present = healthy(&plan, &host);
+            let port = port(&mut present.ports, &dev);
+            change(port);
+            if coming_up {
+                known(&mut port.addresses).clear();
+            }
+            let all = unmet(&plan, &host, &present);
+            let found: Vec<bool> = all
+                .iter()
+                .filter(|unmet| unmet.finding.code == code)
+                .map(|unmet| unmet.waiting_helps)
+                .collect();
+            assert_eq!(found, [coming_up], "{code}");
+        }
     }
 }
 

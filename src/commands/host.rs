@@ -154,8 +154,12 @@ pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Tr
 
 /// Why the plan is not for this host, or cannot be known to be: trouble, nothing done.
 pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), Trouble> {
+    let identity = match identity {
+        Identity::NoPort(finding) => Identity::Another(vec![finding]),
+        other => other,
+    };
     match identity {
-        Identity::This { .. } => Ok(()),
+        Identity::This { .. } | Identity::NoPort(_) => Ok(()),
         Identity::Another(findings) => {
             let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
             lines.push(format!(

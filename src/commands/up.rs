@@ -16,7 +16,7 @@ use crate::finding::{Finding, Severity};
 use crate::mesh::apply::{Outcome, apply};
 use crate::mesh::change::Change;
 use crate::mesh::compare::{Row, State as ObjectState, compare};
-use crate::mesh::condition::{identity, owners, unmet};
+use crate::mesh::condition::{Identity, identity, owners, unmet};
 use crate::mesh::present::Present;
 use crate::mesh::queue::{
     self, Action, Allowed, Due, Ended, FunctionNow, Load, Underway, due, preview,
@@ -193,7 +193,19 @@ impl Up {
 
         // The objects alone first: at most starts nothing is to do, and then nothing else is asked.
         let mut sources = Sources::default();
-        let present = sources.read(&subject, Default::default());
+        let mut present = sources.read(&subject, Default::default());
+        // At boot the driver may come after this.
+        let mut watch = None;
+        while let Identity::NoPort(finding) = identity(&host_plan, &present) {
+            if args.wait == 0 {
+                break;
+            }
+            if !watch.get_or_insert_with(Watch::open).wait(deadline)? {
+                self.findings = vec![finding];
+                return Ok(Verdict::NotReady);
+            }
+            present = sources.read(&subject, Default::default());
+        }
         refuse_another(identity(&host_plan, &present), host)?;
         let queue = QueueWork {
             size: plan.hairpin_queue_wanted.filter(|_| args.set_hairpin_queue),
@@ -221,7 +233,7 @@ impl Up {
             return Ok(Verdict::InSync);
         }
 
-        let mut watch = Watch::open();
+        let mut watch = watch.unwrap_or_else(Watch::open);
         subject.settings = true;
         add_port(&mut subject, queue.underway.as_ref());
         let mut node = Node {

@@ -26,8 +26,10 @@ pub enum Identity {
         /// Planned ports that are not there (being re-initialised, say).
         missing: usize,
     },
-    /// A port has another MAC, or none of the ports is there: each with what is and what is wanted.
+    /// A port has another MAC: each with what is and what is wanted.
     Another(Vec<Finding>),
+    /// None of the ports is there: another host, or one whose driver is not there yet.
+    NoPort(Finding),
     /// It could not be read.
     NotObserved(String),
 }
@@ -58,7 +60,7 @@ pub fn identity(host: &HostPlan, present: &Present) -> Identity {
     }
     if strange.is_empty() && known == 0 {
         let names: Vec<&str> = host.ports.iter().map(|row| row.netdev.as_str()).collect();
-        strange.push(Finding::problem(
+        return Identity::NoPort(Finding::problem(
             "plan-other-host",
             "none of the planned ports is there",
             format!("{} of {}", names.join(", "), host.host),
@@ -205,8 +207,9 @@ fn check_port(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Unmet>) 
             gid_wanted,
         ),
     }
-    // These two may change for a moment while a port comes up (a network manager sets them with the
-    // address); on a port that is otherwise ready they stay.
+    // MTU and GID may change for a moment while a port comes up (a network manager sets them with the address),
+    // and at boot whoever sets offload and steering may come after the driver; on a port that is otherwise
+    // ready they stay.
     let coming_up = all[before..].iter().any(|unmet| unmet.waiting_helps);
     if link.mtu != Some(plan.mtu) {
         all.push(Unmet {
@@ -225,24 +228,26 @@ fn check_port(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Unmet>) 
             unmet.waiting_helps = true;
         }
     }
-    let mut push = |code, found: String, wanted: &str, advice: &str| {
+    let mut push = |waiting_helps, code, found: String, wanted: &str, advice: &str| {
         all.push(Unmet {
             finding: Finding::problem(code, found, wanted)
                 .at(&row.netdev)
                 .advise(advice),
-            waiting_helps: false,
+            waiting_helps,
         });
     };
     let offload_advice = format!("ethtool -K {} hw-tc-offload on", row.netdev);
     match &port.offload {
         Fact::Known(true) => {}
         Fact::Known(false) => push(
+            coming_up,
             "port-tc-offload",
             "hw-tc-offload off".into(),
             "on",
             &offload_advice,
         ),
         Fact::NotObserved(why) => push(
+            false,
             "port-tc-offload",
             format!("hw-tc-offload not observed: {why}"),
             "on",
@@ -259,12 +264,14 @@ fn check_port(plan: &Plan, row: &PortRow, port: &PortNow, all: &mut Vec<Unmet>) 
         Fact::Known(None) => {}
         Fact::Known(Some(mode)) if mode.as_str() == STEERING_MODE => {}
         Fact::Known(Some(mode)) => push(
+            coming_up,
             "port-steering",
             format!("flow_steering_mode {mode}"),
             STEERING_MODE,
             &steering_advice,
         ),
         Fact::NotObserved(why) => push(
+            false,
             "port-steering",
             format!("flow_steering_mode not observed: {why}"),
             STEERING_MODE,

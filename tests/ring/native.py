@@ -21,13 +21,17 @@
 
 import argparse
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree
 
 import mesh
 from mesh import LIMIT, NODES, at_once, check, delete_rule, forwarded, judged, ok, on, planned, same, scratch
+from ring import Monitor
 
 PROGRAM = "/opt/dsv41-mesh/bin/hairpin-mesh"
 CALLS = 100  # system calls of `up` with nothing to do, beyond those of a process that does nothing
@@ -997,6 +1001,32 @@ def unit_states(node, unit=MESH):
     return on(node, f"systemctl is-enabled {unit}; systemctl is-active {unit}; true").split()
 
 
+def rebooted(node):
+    """Resets a machine, and gives it what a disk would have kept. Its units start before it has any fabric port."""
+    kept = "/opt /etc/dsv41-mesh /etc/systemd/system /usr/local/bin/hairpin-mesh /run/ring/ports"
+    files = subprocess.run(["ssh", node, f"tar -c -P {kept}"], capture_output=True, check=True, timeout=LIMIT, stdin=subprocess.DEVNULL).stdout
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    before = on(node, boot)
+    subprocess.run(["ssh", "-O", "exit", node], capture_output=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+    monitor = Monitor(pathlib.Path(os.environ["RING_DIR"]) / f"{node}.monitor", time.monotonic() + LIMIT)
+    monitor("system_reset")
+    monitor.close()
+    until = time.monotonic() + 180
+    while True:
+        ask = ["ssh", "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", node, f"{boot}; systemctl is-system-running --wait"]
+        done = subprocess.run(ask, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        if done.returncode == 0 and before.strip() not in done.stdout:
+            break
+        check(time.monotonic() < until, f"{node} did not come back: {done.stdout}{done.stderr}")
+        time.sleep(1)
+    check(on(node, "ls /sys/class/infiniband") == "", f"{node}: has ports before its drivers")
+    on(node, f"date -s @{time.time():.3f} >/dev/null; mkdir -p /run/ring; tar -x -P -f - && systemctl daemon-reload && systemctl start --no-block {MESH}", input=files)
+    time.sleep(2)
+    check(unit_states(node) == ["enabled", "activating"], f"{node}: without a port {unit_states(node)}")
+    on(node, "ring-apply")
+    on(node, f"for i in $(seq 150); do systemctl -q is-active {MESH} && exit 0; sleep 1; done; systemctl status {MESH}; exit 1")
+
+
 def deploy():
     folder = scratch()
     on_all = lambda command: at_once(lambda node: on(node, command), NODES)
@@ -1069,6 +1099,12 @@ def deploy():
     check(verify(n.name) == 0, f"{n.name}: not healed after a link flap")
     ring.write(0)
     ok("a link that flaps: verify names it, and what it took; systemctl reload brings that back")
+
+    rebooted(n.name)
+    check(verify(n.name) == 0, f"{n.name}: not as planned after a reboot")
+    at_once(ring.write, range(len(ring.diagonals)), workers=2)
+    verify_all(ring)
+    ok("a node is reset: its unit starts before its ports are there, loads the queue and brings the mesh up; all eight diagonals work")
 
     # An upgrade beside the engine.
     first = pids()
