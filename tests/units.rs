@@ -34,6 +34,11 @@ fn analyze(test: &str, arguments: &[&str], dir: &Path) -> Option<(bool, String)>
     };
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
+    // What it does not like it names.
+    if !output.status.success() && text.trim().is_empty() {
+        common::not_tested(test, "systemd-analyze does not run here");
+        return None;
+    }
     Some((output.status.success(), text))
 }
 
