@@ -1095,7 +1095,7 @@ def deploy():
     n.on(f"ip link set {dev} down")
     found = codes_of(told(n.name, "verify", (1,))[0]["hosts"][0]["findings"])
     check("port-link" in found, f"{n.name}: {dev} is down, and verify finds {found}")
-    n.on(f"ip link set {dev} up && for i in $(seq 300); do rdma link show {ring.ports[n.name, dev]['rdma']}/1 | grep -q ACTIVE && exit 0; sleep 0.1; done; exit 1")
+    n.on(f"ip link set {dev} up && for i in $(seq 300); do grep -qx up /sys/class/net/{dev}/operstate && rdma link show {ring.ports[n.name, dev]['rdma']}/1 | grep -q ACTIVE && exit 0; sleep 0.1; done; exit 1")
     verify(n.name, "route-missing")
     n.on(f"systemctl reload {MESH}")
     check(verify(n.name) == 0, f"{n.name}: not healed after a link flap")
