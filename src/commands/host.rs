@@ -154,23 +154,21 @@ pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Tr
 
 /// Why the plan is not for this host, or cannot be known to be: trouble, nothing done.
 pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), Trouble> {
-    let identity = match identity {
-        Identity::NoPort(finding) => Identity::Another(vec![finding]),
-        other => other,
-    };
-    match identity {
-        Identity::This { .. } | Identity::NoPort(_) => Ok(()),
-        Identity::Another(findings) => {
-            let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-            lines.push(format!(
-                "this is not {host} of this plan; nothing was changed"
-            ));
-            Err(Trouble::Several(lines))
+    let findings = match identity {
+        Identity::This { .. } => return Ok(()),
+        Identity::Another(findings) => findings,
+        Identity::NoPort(finding) => vec![finding],
+        Identity::NotObserved(why) => {
+            return Err(Trouble::Usage(format!(
+                "whether this is {host} of the plan cannot be seen: {why}; nothing was changed"
+            )));
         }
-        Identity::NotObserved(why) => Err(Trouble::Usage(format!(
-            "whether this is {host} of the plan cannot be seen: {why}; nothing was changed"
-        ))),
-    }
+    };
+    let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    lines.push(format!(
+        "this is not {host} of this plan; nothing was changed"
+    ));
+    Err(Trouble::Several(lines))
 }
 
 /// An obstacle as a finding. `wanted` is what the object is to become: as planned, or gone.
