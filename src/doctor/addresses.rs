@@ -23,13 +23,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
 /// What the wire answered: an address that two hosts answer for, and machines that are none of these.
 fn answers(fabric: &Fabric, seen: &mut Vec<Seen>) {
     for port in 0..fabric.ports.len() {
-        let answers = fabric
-            .facts(port)
-            .details
-            .wire
-            .known()
-            .into_iter()
-            .flatten();
+        let answers = fabric.answers(port);
         let mut by: BTreeMap<IpAddr, BTreeSet<Option<usize>>> = BTreeMap::new();
         let mut strangers = BTreeSet::new();
         for answer in answers {

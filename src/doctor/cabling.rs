@@ -298,13 +298,7 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
     // Asked just now: believed before what was learnt some time.
     let mut answered = BTreeSet::new();
     for port in fabric.of_socket(socket) {
-        let answers = fabric
-            .facts(port)
-            .details
-            .wire
-            .known()
-            .into_iter()
-            .flatten();
+        let answers = fabric.answers(port);
         answered.extend(answers.filter_map(|answer| fabric.with_mac(answer.mac)));
     }
     let answered: BTreeSet<Socket> = answered

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{Inventory, PortFacts};
+use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
 use crate::names::{HostName, Mac};
 use crate::plan::ring::{self, Ring};
@@ -86,6 +86,12 @@ impl<'a> Fabric<'a> {
 
     pub(super) fn facts(&self, port: usize) -> &'a PortFacts {
         self.ports[port].facts
+    }
+
+    /// What the wire answered on a port, where it was asked.
+    pub(super) fn answers(&self, port: usize) -> impl Iterator<Item = &'a WireAnswer> + use<'a> {
+        let wire = &self.facts(port).details.wire;
+        wire.known().into_iter().flatten()
     }
 
     pub(super) fn socket(&self, port: usize) -> Socket {

@@ -45,6 +45,11 @@ pub struct Look {
 }
 
 impl Look {
+    fn function(&self, device: &RdmaName) -> Option<&Function> {
+        let mut functions = self.functions.iter();
+        functions.find(|function| function.device == *device)
+    }
+
     /// Reads a look of the line that `host` told.
     pub fn read(host: &HostName, at: &At) -> Result<Look, DocumentError> {
         at.need("host")?.name::<HostName>()?;
@@ -80,6 +85,11 @@ impl Look {
             functions,
         })
     }
+}
+
+/// How far a counter rose. One that fell began anew: what it stands at came since.
+fn rise(was: u64, now: u64) -> u64 {
+    if now >= was { now - was } else { now }
 }
 
 /// What a function did between two looks, each second.
@@ -184,17 +194,16 @@ impl Watched {
 
     fn between(&self, before: &Look) -> HostRate {
         let passed = self.last.at_ms.saturating_sub(before.at_ms).max(1);
-        // A counter that fell began anew: what it stands at came since.
         let rate = |was: u64, now: u64| {
-            let rise = if now >= was { now - was } else { now };
-            u64::try_from(u128::from(rise) * 1000 / u128::from(passed)).unwrap_or(u64::MAX)
+            let milli = u128::from(rise(was, now)) * 1000;
+            u64::try_from(milli / u128::from(passed)).unwrap_or(u64::MAX)
         };
         let functions: Vec<Rate> = self
             .last
             .functions
             .iter()
             .map(|now| {
-                let was = before.functions.iter().find(|was| was.device == now.device);
+                let was = before.function(&now.device);
                 let of = |get: fn(&Function) -> Option<u64>| Some(rate(get(was?)?, get(now)?));
                 let losses = now.losses.iter().filter_map(|(name, value)| {
                     let rate = rate(*was?.losses.get(name)?, *value);
@@ -231,12 +240,7 @@ impl Watched {
             .functions
             .iter()
             .filter_map(|now| {
-                let was = self
-                    .first
-                    .functions
-                    .iter()
-                    .find(|was| was.device == now.device)?;
-                let rise = |was: u64, now: u64| if now >= was { now - was } else { now };
+                let was = self.first.function(&now.device)?;
                 let sent = rise(was.sent_bytes?, now.sent_bytes?);
                 Some((
                     now,
@@ -264,11 +268,7 @@ impl Watched {
             }
         }
         for now in &self.last.functions {
-            let was = self
-                .first
-                .functions
-                .iter()
-                .find(|was| was.device == now.device);
+            let was = self.first.function(&now.device);
             let rose: Vec<String> = now
                 .losses
                 .iter()
