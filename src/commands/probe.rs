@@ -167,9 +167,14 @@ fn run_with(args: &ProbeArgs, report: &mut Report) -> Result<Exit, Trouble> {
     });
     drop(progress);
     let proven = reports.iter().all(|path| path.verdict == Verdict::Hardware);
+    // What was measured is told, whatever becomes of the picture.
+    let mut undrawn = Vec::new();
     if let Some(file) = &args.svg {
         match picture(plan, &reports) {
-            Some(svg) => files::replace_file(file, svg.as_bytes())?,
+            Some(svg) => {
+                let drawn = files::replace_file(file, svg.as_bytes());
+                undrawn.extend(drawn.err().map(|error| error.to_string()));
+            }
             None => output::warning("no size was measured on every path: no picture was drawn"),
         }
     }
@@ -177,13 +182,21 @@ fn run_with(args: &ProbeArgs, report: &mut Report) -> Result<Exit, Trouble> {
         let report = Report {
             proven,
             paths: &reports,
+            trouble: undrawn.clone(),
             ..std::mem::take(report)
         };
         output::result(&crate::json::pretty(&report))?;
     } else {
         output::result(&table(&reports))?;
     }
-    Ok(if proven { Exit::Yes } else { Exit::No })
+    for line in &undrawn {
+        output::failure(line);
+    }
+    Ok(match proven {
+        _ if !undrawn.is_empty() => Exit::Trouble,
+        true => Exit::Yes,
+        false => Exit::No,
+    })
 }
 
 /// What comes next, on a terminal.

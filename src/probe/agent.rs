@@ -306,7 +306,13 @@ fn roce_v2_gids(device: &RdmaName) -> Result<Vec<(u8, Gid)>, String> {
         let parts = [&[device.as_str(), "ports", "1"], parts].concat();
         sysfs::below("/sys/class/infiniband", &parts)
     };
-    let slots: Vec<u8> = sysfs::names(file(&["gids"])).map_err(|error| error.to_string())?;
+    let slots: Vec<u8> = sysfs::names(file(&["gids"])).map_err(|error| {
+        if sysfs::below("/sys/class/infiniband", &[device.as_str()]).exists() {
+            error.to_string()
+        } else {
+            format!("{device}: no such RDMA device here, one that rdma link shows wanted")
+        }
+    })?;
     let gid = |slot: u8| {
         let number = slot.to_string();
         let gid: Gid = sysfs::value(file(&["gids", &number])).ok()?;

@@ -600,6 +600,8 @@ def probe():
     path = ring.diagonals[0]
     source, target, (there, back) = ring.ends(path)
     one = ["--path", path["name"], "--size", "64", "--limit", "4"]
+    report = probe_report(ring, *one, "--svg", "/nowhere/probe.svg", codes=(2,))
+    check(report["proven"] and report["paths"] and "/nowhere" in report["trouble"][0], f"a picture that cannot be written: {report}")
 
     def verdict(wanted, *words, codes=(1,)):
         (size,) = probed(ring, *one, codes=codes)[path["name"]]["sizes"]
