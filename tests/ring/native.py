@@ -24,6 +24,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -568,6 +569,47 @@ def by_hand(path, source, target, *arguments, codes=(0,), token=None, iterations
     return json.loads(done.stdout), (server.returncode, json.loads(ended)["event"])
 
 
+def underway(ring, path):
+    """A probe of one path that would take as long as it may, once its queue pairs are open at both ends."""
+    words = [mesh.PROGRAM, "probe", "--plan", str(ring.folder / "plan.json"), "--path", path["name"], "--size", "64"]
+    words += ["--no-warmup", "--iterations", "100000", "--limit", "30", "--json"]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    for host in (path["from"], path["to"]):
+        on(host, "for i in $(seq 300); do rdma resource show qp | grep -q hairpin-mesh && exit 0; sleep 0.1; done; exit 1")
+    return running
+
+
+def nothing_left(path):
+    """No end of a probe is left on the path, and none of its queue pairs."""
+    for host in (path["from"], path["to"]):
+        gone = "! pgrep -f '[p]robe' >/dev/null && ! rdma resource show qp | grep -q hairpin-mesh"
+        on(host, f"for i in $(seq 100); do if {gone}; then exit 0; fi; sleep 0.1; done; pgrep -af '[p]robe'; exit 1")
+
+
+def broken_off(ring):
+    """A probe that is ended, and one whose function goes away."""
+    path = next(path for path in ring.plan["paths"] if path["kind"] == "direct")
+    running = underway(ring, path)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=LIMIT)
+    nothing_left(path)
+    ok("Ctrl-C in a run: no end and no queue pair is left on either node")
+    running = underway(ring, path)
+    (port,) = [p for p in ring.plan["ports"] if p["host"] == path["from"] and p["rdma"] == path["device"]]
+    handle = on(path["from"], f"basename $(readlink /sys/class/net/{port['netdev']}/device)").strip()
+    # Soft-RoCE's port goes when nobody has its device open any more.
+    reload = ["ssh", path["from"], f"devlink dev reload pci/{handle} action driver_reinit >/dev/null"]
+    with subprocess.Popen(reload, stdin=subprocess.DEVNULL) as reloading:
+        said, _ = running.communicate(timeout=LIMIT)
+        check(reloading.wait(timeout=LIMIT) == 0, "the function was not re-initialised")
+    (found,) = json.loads(said)["paths"]
+    (size,) = found["sizes"]
+    reasons = " ".join(size["reasons"])
+    check(running.returncode == 1 and size["verdict"] == "failed" and path["from"] in reasons, f"exit code {running.returncode}: {size['verdict']} for {reasons!r}")
+    nothing_left(path)
+    ok(f"a function that goes away in a run: failed ({reasons})")
+
+
 def probe():
     ring = installed()
     before = at_once(state, NODES)
@@ -668,6 +710,8 @@ def probe():
     at_once(down, NODES)
     same(before, at_once(state, NODES), "probes")
     ok("nothing is left behind")
+    # After all else: the re-initialised port is a new device.
+    broken_off(ring)
 
 
 # ---- doctor --------------------------------------------------------------------------------------------
