@@ -92,20 +92,16 @@ impl Side<'_> {
     pub fn run(&self, messages: u64, limit: Duration) -> Result<Vec<u64>, Lost> {
         let deadline = Instant::now() + limit;
         let (last, own) = (self.size - 1, self.size);
-        let mut times =
-            Vec::with_capacity(usize::try_from(messages).unwrap_or(0).saturating_sub(1));
-        let mut before: Option<Instant> = None;
+        // Written once before the loop, so that no page of it comes to be in a sample.
+        let mut posts = vec![deadline; usize::try_from(messages).unwrap_or(0)];
         // The other side's messages are one ahead of those that are answered, but for the first side.
         let mut received = 0;
-        for message in 1..=messages {
+        for (message, post) in (1..=messages).zip(&mut posts) {
             if !(self.first && message == 1) {
                 received += 1;
                 self.receive(last, received, deadline, limit)?;
             }
-            let now = Instant::now();
-            if let Some(before) = before.replace(now) {
-                times.push(u64::try_from((now - before).as_nanos()).unwrap_or(u64::MAX));
-            }
+            *post = Instant::now();
             // The counter in the last byte, modulo 256, is what the peer waits for.
             self.memory.write(own + last, message as u8);
             self.pair.write(
@@ -121,7 +117,11 @@ impl Side<'_> {
         if self.first {
             self.receive(last, messages, deadline, limit)?;
         }
-        Ok(times)
+        let between = |pair: &[Instant]| u64::try_from((pair[1] - pair[0]).as_nanos());
+        Ok(posts
+            .windows(2)
+            .map(|pair| between(pair).unwrap_or(u64::MAX))
+            .collect())
     }
 
     /// Checks the whole of the last message, out of the measured loop.
