@@ -24,6 +24,9 @@ struct hm_cq {
 struct hm_qp {
 	const struct hm_verbs *verbs;
 	struct ibv_qp *qp;
+	/* What is posted, made once: most of it is 0, and clearing it anew is most of what a write costs here. */
+	struct ibv_sge element;
+	struct ibv_send_wr write;
 };
 
 /* Makes a handle around what `create` gives; errno where it gives nothing. */
@@ -218,19 +221,22 @@ int hm_qp_flow_label(const struct hm_qp *qp, uint32_t *out)
 	return 0;
 }
 
-int hm_qp_write(const struct hm_qp *qp, uint64_t id, const void *from, uint32_t length, const struct hm_mr *mr,
-		uint64_t to, uint32_t rkey, int in_itself)
+int hm_qp_write(struct hm_qp *qp, uint64_t id, const void *from, uint32_t length, const struct hm_mr *mr, uint64_t to,
+		uint32_t rkey, int in_itself)
 {
-	struct ibv_sge element = { .addr = (uintptr_t)from, .length = length, .lkey = mr->mr->lkey };
-	struct ibv_send_wr *refused, write = {
-		.wr_id = id,
-		.sg_list = &element,
-		.num_sge = 1,
-		.opcode = IBV_WR_RDMA_WRITE,
-		.send_flags = IBV_SEND_SIGNALED | (in_itself ? IBV_SEND_INLINE : 0),
-		.wr.rdma = { .remote_addr = to, .rkey = rkey },
-	};
-	int error = ibv_post_send(qp->qp, &write, &refused);
+	struct ibv_send_wr *refused, *write = &qp->write;
+	int error;
 
+	qp->element.addr = (uintptr_t)from;
+	qp->element.length = length;
+	qp->element.lkey = mr->mr->lkey;
+	write->wr_id = id;
+	write->sg_list = &qp->element;
+	write->num_sge = 1;
+	write->opcode = IBV_WR_RDMA_WRITE;
+	write->send_flags = IBV_SEND_SIGNALED | (in_itself ? IBV_SEND_INLINE : 0);
+	write->wr.rdma.remote_addr = to;
+	write->wr.rdma.rkey = rkey;
+	error = ibv_post_send(qp->qp, write, &refused);
 	return error > 0 ? error : -error;
 }

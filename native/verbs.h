@@ -100,8 +100,8 @@ int hm_qp_to_rts(const struct hm_qp *qp, uint32_t packet_number, uint8_t timeout
 /* The flow label that the driver has for the queue pair. */
 int hm_qp_flow_label(const struct hm_qp *qp, uint32_t *out);
 /* Posts one signalled RDMA write. */
-int hm_qp_write(const struct hm_qp *qp, uint64_t id, const void *from, uint32_t length, const struct hm_mr *mr,
-		uint64_t to, uint32_t rkey, int in_itself);
+int hm_qp_write(struct hm_qp *qp, uint64_t id, const void *from, uint32_t length, const struct hm_mr *mr, uint64_t to,
+		uint32_t rkey, int in_itself);
 
 /* libmlx5, loaded. */
 struct hm_mlx5;

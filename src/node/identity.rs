@@ -18,6 +18,11 @@ pub const HOST_FILE: &str = "/etc/dsv41-mesh/host";
 /// Why there is no plan for this host.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// No plan is named, and none is installed.
+    #[error(
+        "{INSTALLED_PLAN}: there is none, an installed plan wanted: `hairpin-mesh deploy` installs one, --plan FILE names another"
+    )]
+    NotInstalled,
     /// A file cannot be read, or is not root's alone.
     #[error(transparent)]
     File(#[from] FileError),
@@ -92,6 +97,10 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
 
 /// The plan at `path`.
 pub fn read_plan(path: &Path) -> Result<PlanDocument, Error> {
+    let installed = path == Path::new(INSTALLED_PLAN);
+    if installed && matches!(rustix::fs::lstat(path), Err(rustix::io::Errno::NOENT)) {
+        return Err(Error::NotInstalled);
+    }
     let bytes = read_file(path)?;
     Ok(PlanDocument::read(&path.display().to_string(), bytes)?)
 }

@@ -121,7 +121,7 @@ unsafe extern "C" {
     ) -> c_int;
     pub(super) fn hm_qp_flow_label(qp: *const Qp, out: *mut u32) -> c_int;
     pub(super) fn hm_qp_write(
-        qp: *const Qp,
+        qp: *mut Qp,
         id: u64,
         from: *const c_void,
         length: u32,

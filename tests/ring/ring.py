@@ -761,15 +761,31 @@ def ring_for(options):
 
 
 def command(ring, words):
-    """Runs a command of the user or a test with the ring in its environment; its exit code."""
+    """Runs a command of the user in the ring's environment; its exit code."""
     try:
         code = subprocess.run(words, env=ring.environment(), preexec_fn=die_with_parent).returncode
     except OSError as error:
         raise Trouble(f"{words[0]}: {error.strerror}") from None
+    return ended(ring, words, code)
+
+
+def ended(ring, words, code):
     if code:
         say(f"{words[0]} failed ({code})")
         ring.report(ring.environment()["RING_CASE"])
     return code if code >= 0 else 128 - code
+
+
+def told(ring, words):
+    """Runs a test in the ring's environment: its exit code, and what it said after its last success."""
+    said = []
+    with subprocess.Popen(
+        words, env=ring.environment(), preexec_fn=die_with_parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as running:
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            said = [] if line.startswith("ok ") else said + [line.rstrip()]
+    return ended(ring, words, running.returncode), said
 
 
 def run(options):
@@ -797,7 +813,7 @@ def down(options):
 def test(options):
     """Every case on a ring of its own: those that tell why they are refused, or facts, and those that work."""
     names = options.cases or sorted(path.stem for path in (HERE / "cases").glob("*.case"))
-    tried, failed = 0, []
+    tried, failed = 0, {}
     for round_ in range(options.rounds):
         for name in names:
             options.case, options.set = name, []
@@ -836,9 +852,13 @@ def test(options):
                             what += f", round {round_ + 1}"
                         print(f"case {what}", flush=True)
                         tried += 1
-                        if command(ring, test):
-                            failed.append(what)
+                        code, said = told(ring, test)
+                        if code:
+                            failed[what] = said
                             break
+    # Once more at the end: a log that is kept may be kept in part.
+    for what, said in failed.items():
+        print("\n".join([f"FAIL: ring {what}:", *said[:40]]))
     print(f"{tried - len(failed)} of {tried} tests of {len(names)} cases passed" + "".join(f"; FAIL: {what}" for what in failed))
     return 1 if failed else 0
 
