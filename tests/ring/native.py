@@ -948,7 +948,11 @@ def queue():
     ring.write(0)
     check(at_once(forwarded, NODES) == quiet, "IpForwDatagrams rose: a kernel forwarded packets")
     over = next(path for path in ring.diagonals if path["via"] == n.name)
-    diagonal, sweep = swept(ring, over, 65536, 245760, codes=(0,))
+    for _ in range(3):
+        # An emulated machine may stand still for as long as an answer is waited for: it is then sent anew.
+        diagonal, sweep = swept(ring, over, 65536, 245760, codes=(0, 1))
+        if sweep["size_cap_bytes"] == 245760:
+            break
     check(sweep["size_cap_bytes"] == 245760, f"queue 8192: {diagonal}")
     ok("the other three: loaded, rules and markers back in force, RDMA over the diagonal, and 240 KB pass")
 
