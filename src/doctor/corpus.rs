@@ -8,13 +8,13 @@ use serde_json::json;
 use super::changes::{Case as Folder, cases, verdict};
 use super::env::Environment;
 use super::nccl::Log;
-use super::{Case, examine};
+use super::{Case, Diagnosis, examine};
 use crate::facts::Inventory;
 use crate::names::HostName;
 use crate::plan::Plan;
 
-/// What the case says of itself, as lines.
-fn judged(case: &Folder) -> String {
+/// What is made of the case.
+fn examined(case: &Folder) -> Diagnosis {
     let read = |path: &Path| std::fs::read(path).unwrap();
     let given = std::fs::read_to_string(case.folder.join("arguments")).unwrap_or_default();
     let words: Vec<&str> = given.split_whitespace().collect();
@@ -50,14 +50,19 @@ fn judged(case: &Folder) -> String {
         .map(|bytes| Log::read("nccl.log", &bytes))
         .into_iter()
         .collect();
-    let diagnosis = examine(&Case {
+    examine(&Case {
         hosts: &hosts,
         ordered: !words.is_empty(),
         inventories: &inventories,
         plan: plan.as_ref(),
         envs: &envs,
         logs: &logs,
-    });
+    })
+}
+
+/// What the case says of itself, as lines.
+fn judged(case: &Folder) -> String {
+    let diagnosis = examined(case);
     let report = json!({
         "findings": diagnosis.findings,
         "notes": diagnosis.notes,
@@ -72,4 +77,24 @@ fn every_case_is_judged_alike_without_the_program() {
         let wanted = std::fs::read_to_string(case.folder.join("expected.txt")).unwrap_or_default();
         assert_eq!(judged(&case), wanted, "{}", case.folder.display());
     }
+}
+
+/// How each subject stands: all of them of two cases, of the others those that are not well or not wholly seen.
+#[test]
+fn every_subject_stands_as_its_findings_and_what_was_seen_of_it_say() {
+    let mut told = String::new();
+    for case in cases() {
+        let name = case.folder.file_name().unwrap().to_str().unwrap();
+        for check in examined(&case).checks {
+            let standing = json!(check.standing);
+            let seen = ["port", "ports", "host", "hosts"];
+            let seen = seen.iter().any(|unit| check.detail.ends_with(unit));
+            if standing != "ok" || !seen || matches!(name, "healthy" | "one-host-alone") {
+                let standing = standing.as_str().unwrap();
+                told += &format!("{name}: {}: {standing}: {}\n", check.subject, check.detail);
+            }
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doctor/checks.txt");
+    assert_eq!(told, std::fs::read_to_string(path).unwrap());
 }
