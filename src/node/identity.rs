@@ -97,8 +97,11 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
 
 /// The plan at `path`.
 pub fn read_plan(path: &Path) -> Result<PlanDocument, Error> {
-    let installed = path == Path::new(INSTALLED_PLAN);
-    if installed && matches!(rustix::fs::lstat(path), Err(rustix::io::Errno::NOENT)) {
+    read_plan_by(path, Path::new(INSTALLED_PLAN))
+}
+
+fn read_plan_by(path: &Path, installed: &Path) -> Result<PlanDocument, Error> {
+    if path == installed && matches!(rustix::fs::lstat(path), Err(rustix::io::Errno::NOENT)) {
         return Err(Error::NotInstalled);
     }
     let bytes = read_file(path)?;
@@ -172,6 +175,16 @@ mod tests {
             Ok(name) => assert_eq!(name, "spark3"),
             Err(error) => assert!(is_root() && error.to_string().contains("root"), "{error}"),
         }
+    }
+
+    #[test]
+    fn a_plan_that_is_not_installed_is_told_from_one_that_is_named_and_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let installed = folder.path().join("plan.json");
+        let error = |path: &Path| read_plan_by(path, &installed).unwrap_err();
+        assert!(matches!(error(&installed), Error::NotInstalled));
+        let error = error(&folder.path().join("other.json"));
+        assert!(matches!(error, Error::File(_)), "{error}");
     }
 
     #[test]
