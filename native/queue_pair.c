@@ -24,7 +24,7 @@ struct hm_cq {
 struct hm_qp {
 	const struct hm_verbs *verbs;
 	struct ibv_qp *qp;
-	/* What is posted, made once: most of it is 0, and clearing it anew is most of what a write costs here. */
+	/* What is posted, cleared once: most of it stays 0, and clearing it anew would be a part of every sample. */
 	struct ibv_sge element;
 	struct ibv_send_wr write;
 };

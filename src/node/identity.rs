@@ -95,13 +95,18 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>, FileError> {
     }
 }
 
+/// Whether anything is there, readable or not. (Looked at, not opened: it may be a pipe.)
+fn is_there(path: &Path) -> bool {
+    !matches!(rustix::fs::lstat(path), Err(rustix::io::Errno::NOENT))
+}
+
 /// The plan at `path`.
 pub fn read_plan(path: &Path) -> Result<PlanDocument, Error> {
     read_plan_by(path, Path::new(INSTALLED_PLAN))
 }
 
 fn read_plan_by(path: &Path, installed: &Path) -> Result<PlanDocument, Error> {
-    if path == installed && matches!(rustix::fs::lstat(path), Err(rustix::io::Errno::NOENT)) {
+    if path == installed && !is_there(path) {
         return Err(Error::NotInstalled);
     }
     let bytes = read_file(path)?;
@@ -129,8 +134,8 @@ fn own_name_by(plan: &Plan, given: Option<&HostName>, file: &Path) -> Result<Hos
     if let Some(name) = given {
         return find(name.as_str()).ok_or_else(|| unknown("--host", name.as_str()));
     }
-    // There is none on a host that was set up by hand. (Looked at, not opened: it may be a pipe.)
-    if !matches!(rustix::fs::lstat(file), Err(rustix::io::Errno::NOENT)) {
+    // There is none on a host that was set up by hand.
+    if is_there(file) {
         let bytes = read_file(file)?;
         let name: HostName = std::str::from_utf8(bytes.trim_ascii())
             .map_err(|_| "is not text".to_owned())

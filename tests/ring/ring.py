@@ -782,9 +782,13 @@ def told(ring, words):
     with subprocess.Popen(
         words, env=ring.environment(), preexec_fn=die_with_parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as running:
-        for line in running.stdout:
-            print(line, end="", flush=True)
-            said = [] if line.startswith("ok ") else said + [line.rstrip()]
+        try:
+            for line in running.stdout:
+                print(line, end="", flush=True)
+                said = [] if line.startswith("ok ") else said + [line.rstrip()]
+        except BaseException:
+            running.kill()  # nobody waits for a test that was stopped
+            raise
     return ended(ring, words, running.returncode), said
 
 
