@@ -73,19 +73,18 @@ fn up(bencher: Bencher, foreign: usize) {
     let node = Recorded::node(foreign).at_own_preferences();
     let host = node.host_plan();
     let rest = node.rest(&host);
-    let applied = Applied::document(&node.host, &node.plan.plan, &node.plan.sha256());
+    let applied = Applied::document(&node.host, &node.plan.bytes);
     bencher.counter(ItemsCount::new(foreign)).bench(|| {
         let document = PlanDocument::read("plan.json", black_box(&node.plan.bytes).clone());
         let document = document.unwrap();
-        let sha256 = document.sha256();
         let host = document.plan.for_host(node.host.as_str()).unwrap();
         let wanted = Wanted::of(&host);
-        let known_already = Applied::is_of(black_box(&applied).as_bytes(), &node.host, &sha256);
+        let known_already = Applied::is_of(black_box(&applied), &node.host, &document.bytes);
         assert!(known_already);
         let present = node.present(&rest);
         let identity = identity(&host, &present);
         assert!(matches!(identity, Identity::This { .. }), "{identity:?}");
-        (sha256, nothing_to_do(&wanted, &present))
+        nothing_to_do(&wanted, &present)
     });
 }
 
@@ -107,6 +106,9 @@ fn verify_report(bencher: Bencher, foreign: usize) {
         let verified = verify(&document.plan, &host, &present);
         assert!(verified.in_sync(), "{:?}", verified.findings);
         let report = pretty(&(&verified.checks, &verified.findings));
-        (sha256, parse("report", report.as_bytes()).unwrap())
+        (
+            sha256,
+            parse("report", report.as_bytes()).unwrap().into_owned(),
+        )
     });
 }

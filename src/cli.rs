@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::builder::{Resettable, StyledStr};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
 use crate::names::{EtherType, HostName, PlainPath, RdmaName};
 use crate::plan::mesh::{MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT};
@@ -31,46 +32,78 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Print the facts of this host, or of other hosts over SSH.
-    Inventory(InventoryArgs),
+    Inventory(Later<InventoryArgs>),
     /// Plan a ring: from its hosts' facts to everything that each host needs.
-    Plan(PlanArgs),
+    Plan(Later<PlanArgs>),
     /// Make this host what its plan says: transit rules, markers, routes. Run again, it does nothing.
-    Up(UpArgs),
+    Up(Later<UpArgs>),
     /// Remove from this host exactly what `up` made.
-    Down(DownArgs),
+    Down(Later<DownArgs>),
     /// Compare this host, or all hosts over SSH, with the plan; change nothing.
-    Verify(VerifyArgs),
+    Verify(Later<VerifyArgs>),
     /// Put this program, its units and a plan on this host: all of them or none.
-    Install(InstallArgs),
+    Install(Later<InstallArgs>),
     /// Take the mesh down on this host, and take away everything that `install` put there.
-    Uninstall(UninstallArgs),
+    Uninstall(Later<UninstallArgs>),
     /// Install on other hosts over SSH, all at once; each is as it was or fully installed.
-    Deploy(DeployArgs),
+    Deploy(Later<DeployArgs>),
     /// Find what is wrong with a fabric, the first cause on top; live, or from captured facts.
     ///
     /// Exit code 0 when nothing is wrong, 1 with findings, 2 when hosts or files could not be read. Changes
     /// nothing.
-    Doctor(DoctorArgs),
+    Doctor(Later<DoctorArgs>),
     /// Print the second plane's netplan file of hosts, to review and install; writes nothing.
-    Netplan(NetplanArgs),
+    Netplan(Later<NetplanArgs>),
     /// Print what completes the command line in a shell.
-    Completions(CompletionsArgs),
+    Completions(Later<CompletionsArgs>),
     /// Tag what one RDMA device sends from one UDP source port with another EtherType, until told to stop.
     ///
     /// The rule is in the NIC for as long as this runs. Exit code 0 when SIGTERM or SIGINT ended it, 1
     /// when the rule can no longer be there, 2 when it could not be made, 75 when the device did not
     /// come in time.
-    Marker(MarkerArgs),
+    Marker(Later<MarkerArgs>),
     /// Measure RDMA writes over the paths of a plan, and prove by counters which way they took.
     ///
     /// Each end is this program, installed on its host, over SSH. Exit code 0 when every path that was
     /// measured was carried by NICs alone, 1 when one was not, or that is not proven.
+    // Not later: `help probe` and the completions list its own verbs.
     Probe(ProbeArgs),
     /// One end of a probe: questions on standard input, answers on standard output.
     #[command(hide = true)]
     ProbeAgent,
     /// Show the hairpin queues of the fabric functions, or load a size, one function at a time.
-    HairpinQueue(HairpinQueueArgs),
+    HairpinQueue(Later<HairpinQueueArgs>),
+}
+
+/// The options of a verb, which are made when it is the one that is meant: making those of all of them is a
+/// third of what a start costs.
+#[derive(Debug)]
+pub struct Later<A>(pub A);
+
+impl<A: Args> Args for Later<A> {
+    fn augment_args(command: Command) -> Command {
+        command.defer(|verb| described_as(&verb.clone(), A::augment_args(verb)))
+    }
+    fn augment_args_for_update(command: Command) -> Command {
+        command.defer(|verb| described_as(&verb.clone(), A::augment_args_for_update(verb)))
+    }
+}
+
+/// The command with options, described as without: they come with a description of themselves.
+fn described_as(verb: &Command, with_options: Command) -> Command {
+    let own = |text: Option<&StyledStr>| text.map_or(Resettable::Reset, |text| text.clone().into());
+    with_options
+        .about(own(verb.get_about()))
+        .long_about(own(verb.get_long_about()))
+}
+
+impl<A: FromArgMatches> FromArgMatches for Later<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Later<A>, clap::Error> {
+        A::from_arg_matches(matches).map(Later)
+    }
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
 }
 
 /// Which plan, and which host of it this is.
@@ -647,6 +680,21 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_verb_is_described_alike_in_the_list_and_in_its_own_help() {
+        use clap::CommandFactory;
+        let listed = Cli::command();
+        let mut whole = Cli::command();
+        whole.build();
+        for verb in listed.get_subcommands() {
+            let own = whole.find_subcommand(verb.get_name()).unwrap();
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            assert_eq!(verb.get_about(), own.get_about());
+            assert_eq!(verb.get_long_about(), own.get_long_about());
+        }
+        assert_eq!(listed.get_subcommands().count(), 15);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 //! silently (a key given twice), bounds the size, and reads values by hand so that an error names
 //! the file, the path inside it, what is there and what is wanted.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::str::FromStr;
 
@@ -27,9 +29,9 @@ pub struct DocumentError {
     pub what: String,
 }
 
-/// A JSON value. Numbers that are not integers stay as text: no document of ours has one.
+/// A JSON value. What has no escapes is a part of the document.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum Value<'d> {
     /// `null`
     Null,
     /// `true` or `false`
@@ -39,14 +41,32 @@ pub enum Value {
     /// A number with a fraction, an exponent, or out of range.
     Float(f64),
     /// A string.
-    Text(String),
+    Text(Cow<'d, str>),
     /// An array.
-    Array(Vec<Value>),
+    Array(Vec<Value<'d>>),
     /// An object, its keys in the order of the document, none of them twice.
-    Object(Vec<(String, Value)>),
+    Object(Vec<(Cow<'d, str>, Value<'d>)>),
 }
 
-impl Value {
+impl Value<'_> {
+    /// The same, which no longer needs the document.
+    pub fn into_owned(self) -> Value<'static> {
+        match self {
+            Value::Null => Value::Null,
+            Value::Bool(b) => Value::Bool(b),
+            Value::Integer(i) => Value::Integer(i),
+            Value::Float(f) => Value::Float(f),
+            Value::Text(text) => Value::Text(Cow::Owned(text.into_owned())),
+            Value::Array(items) => Value::Array(items.into_iter().map(Value::into_owned).collect()),
+            Value::Object(entries) => {
+                let owned = |(key, value): (Cow<str>, Value)| {
+                    (Cow::Owned(key.into_owned()), value.into_owned())
+                };
+                Value::Object(entries.into_iter().map(owned).collect())
+            }
+        }
+    }
+
     fn kind(&self) -> String {
         match self {
             Value::Null => "null".into(),
@@ -60,7 +80,7 @@ impl Value {
     }
 }
 
-impl serde::Serialize for Value {
+impl serde::Serialize for Value<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         match self {
@@ -88,42 +108,42 @@ impl serde::Serialize for Value {
 struct ValueVisitor;
 
 impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = Value;
+    type Value = Value<'de>;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
-    fn visit_unit<E>(self) -> Result<Value, E> {
+    fn visit_unit<E>(self) -> Result<Value<'de>, E> {
         Ok(Value::Null)
     }
-    fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
+    fn visit_bool<E>(self, b: bool) -> Result<Value<'de>, E> {
         Ok(Value::Bool(b))
     }
-    fn visit_i64<E>(self, i: i64) -> Result<Value, E> {
+    fn visit_i64<E>(self, i: i64) -> Result<Value<'de>, E> {
         Ok(Value::Integer(i.into()))
     }
-    fn visit_u64<E>(self, i: u64) -> Result<Value, E> {
+    fn visit_u64<E>(self, i: u64) -> Result<Value<'de>, E> {
         Ok(Value::Integer(i.into()))
     }
-    fn visit_f64<E>(self, f: f64) -> Result<Value, E> {
+    fn visit_f64<E>(self, f: f64) -> Result<Value<'de>, E> {
         Ok(Value::Float(f))
     }
-    fn visit_str<E>(self, s: &str) -> Result<Value, E> {
-        Ok(Value::Text(s.to_owned()))
+    fn visit_str<E>(self, s: &str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Owned(s.to_owned())))
     }
-    fn visit_string<E>(self, s: String) -> Result<Value, E> {
-        Ok(Value::Text(s))
+    fn visit_borrowed_str<E>(self, s: &'de str) -> Result<Value<'de>, E> {
+        Ok(Value::Text(Cow::Borrowed(s)))
     }
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value<'de>, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = seq.next_element()? {
             items.push(item);
         }
         Ok(Value::Array(items))
     }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut entries: Vec<(String, Value)> = Vec::new();
-        while let Some(entry) = map.next_entry::<String, Value>()? {
-            entries.push(entry);
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value<'de>, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((Key(key), value)) = map.next_entry()? {
+            entries.push((key, value));
         }
         match given_twice(&entries) {
             None => Ok(Value::Object(entries)),
@@ -132,27 +152,40 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+impl<'de> Deserialize<'de> for Value<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value<'de>, D::Error> {
         deserializer.deserialize_any(ValueVisitor)
     }
 }
 
+/// A key of an object: text, which serde's own `Cow` would copy.
+struct Key<'d>(Cow<'d, str>);
+
+impl<'de> Deserialize<'de> for Key<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key<'de>, D::Error> {
+        match deserializer.deserialize_str(ValueVisitor)? {
+            Value::Text(key) => Ok(Key(key)),
+            other => Err(D::Error::custom(format!("key {} is no text", other.kind()))),
+        }
+    }
+}
+
 /// The first key that was there before.
-fn given_twice(entries: &[(String, Value)]) -> Option<&str> {
+fn given_twice<'a>(entries: &'a [(Cow<str>, Value)]) -> Option<&'a str> {
     // Rows have few keys, and there are many rows.
     const FEW: usize = 16;
-    let mut keys = entries.iter().map(|(key, _)| key.as_str());
+    let mut keys = entries.iter().map(|(key, _)| &**key);
     if entries.len() <= FEW {
         let again = |(i, key): &(usize, &str)| entries[..*i].iter().any(|(other, _)| other == key);
         return keys.enumerate().find(again).map(|(_, key)| key);
     }
-    let mut seen = HashSet::with_capacity(entries.len());
+    // Not one that is hashed: for that the kernel is asked for random numbers.
+    let mut seen = BTreeSet::new();
     keys.find(|key| !seen.insert(*key))
 }
 
 /// Reads one document. `name` is what errors call it, usually the file's name.
-pub fn parse(name: &str, bytes: &[u8]) -> Result<Value, DocumentError> {
+pub fn parse<'d>(name: &str, bytes: &'d [u8]) -> Result<Value<'d>, DocumentError> {
     let error = |what: String| DocumentError {
         place: name.to_owned(),
         what,
@@ -167,14 +200,19 @@ pub fn parse(name: &str, bytes: &[u8]) -> Result<Value, DocumentError> {
         return Err(error("is empty, a JSON document wanted".into()));
     }
     // Nesting is bounded by serde_json (128 levels).
-    serde_json::from_slice(bytes).map_err(|e| error(format!("is not JSON that can be read: {e}")))
+    let read = match std::str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text),
+        // It says where.
+        Err(_) => serde_json::from_slice(bytes),
+    };
+    read.map_err(|e| error(format!("is not JSON that can be read: {e}")))
 }
 
 /// A value with its place in its document. The place is spelled out only where it is told: most
 /// values are as they should be.
 #[derive(Clone)]
 pub struct At<'a> {
-    value: &'a Value,
+    value: &'a Value<'a>,
     place: Rc<Place<'a>>,
 }
 
@@ -220,7 +258,7 @@ impl fmt::Display for Place<'_> {
 
 impl<'a> At<'a> {
     /// The whole document, called `name` in errors.
-    pub fn root(name: &str, value: &'a Value) -> At<'a> {
+    pub fn root(name: &str, value: &'a Value<'a>) -> At<'a> {
         At {
             value,
             place: Rc::new(Place::Document(name.to_owned())),
@@ -228,7 +266,7 @@ impl<'a> At<'a> {
     }
 
     /// The value itself.
-    pub fn value(&self) -> &'a Value {
+    pub fn value(&self) -> &'a Value<'a> {
         self.value
     }
 
@@ -244,7 +282,7 @@ impl<'a> At<'a> {
         self.error(format!("is {}, {wanted} wanted", self.value.kind()))
     }
 
-    fn child(&self, key: &'a str, value: &'a Value) -> At<'a> {
+    fn child(&self, key: &'a str, value: &'a Value<'a>) -> At<'a> {
         At {
             value,
             place: Rc::new(Place::Key(self.place.clone(), key)),
@@ -256,9 +294,7 @@ impl<'a> At<'a> {
         &self,
     ) -> Result<impl Iterator<Item = (&'a str, At<'a>)> + use<'a, '_>, DocumentError> {
         match self.value {
-            Value::Object(entries) => {
-                Ok(entries.iter().map(|(k, v)| (k.as_str(), self.child(k, v))))
-            }
+            Value::Object(entries) => Ok(entries.iter().map(|(k, v)| (&**k, self.child(k, v)))),
             _ => Err(self.wanted("an object")),
         }
     }
@@ -426,6 +462,23 @@ pub fn pretty(value: &impl serde::Serialize) -> String {
     text
 }
 
+/// Whether [`pretty`] writes `value` as just these bytes. Stops at the first that is another.
+pub fn is_pretty(value: &impl serde::Serialize, bytes: &[u8]) -> bool {
+    /// What of the bytes is still to come.
+    struct Rest<'a>(&'a [u8]);
+    impl io::Write for Rest<'_> {
+        fn write(&mut self, written: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.strip_prefix(written).ok_or(io::ErrorKind::Other)?;
+            Ok(written.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut rest = Rest(bytes);
+    serde_json::to_writer_pretty(&mut rest, value).is_ok() && rest.0 == b"\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -442,6 +495,25 @@ mod tests {
             let twice = format!("{{{}, \"k7\": 0}}", keys.join(", "));
             let error = parse("x.json", twice.as_bytes()).unwrap_err();
             assert!(error.to_string().contains("\"k7\" given twice"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_it_stands_is_told_from_what_is_not() {
+        let text = "{\n  \"a\": [\n    1,\n    \"\\n\"\n  ]\n}\n";
+        let value = parse("x.json", text.as_bytes()).unwrap();
+        assert_eq!(pretty(&value), text);
+        assert!(is_pretty(&value, text.as_bytes()));
+        let others = [
+            text.replace("1", "2"),
+            text.replace("    1", "  1"),
+            text.trim_end().to_owned(),
+            format!("{text} "),
+            text[..9].to_owned(),
+            String::new(),
+        ];
+        for other in others {
+            assert!(!is_pretty(&value, other.as_bytes()), "{other:?}");
         }
     }
 

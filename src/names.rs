@@ -253,8 +253,14 @@ impl FromStr for Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        // Digit by digit: most of what a plan says is MACs.
+        let mut text = *b"00:00:00:00:00:00";
+        for (to, byte) in text.chunks_mut(3).zip(self.0) {
+            for (digit, bits) in to.iter_mut().zip([byte >> 4, byte & 15]) {
+                *digit = b"0123456789abcdef"[usize::from(bits)];
+            }
+        }
+        f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
 

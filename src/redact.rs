@@ -92,7 +92,7 @@ impl Redactor {
                 for (key, value) in entries {
                     match value {
                         Value::Text(name)
-                            if HOST_KEYS[..3].contains(&key.as_str()) && !name.is_empty() =>
+                            if HOST_KEYS[..3].contains(&&**key) && !name.is_empty() =>
                         {
                             self.host(name);
                         }
@@ -107,7 +107,7 @@ impl Redactor {
 
     fn walk(&mut self, key: &str, value: &mut Value) {
         match value {
-            Value::Text(text) => *text = self.text(key, text),
+            Value::Text(text) => *text = self.text(key, text).into(),
             Value::Array(items) => items.iter_mut().for_each(|item| self.walk(key, item)),
             Value::Object(entries) => {
                 let of_a_process = entries
@@ -118,14 +118,16 @@ impl Redactor {
                         Value::Text(text)
                             if key == COMMAND_LINE || (key == OWNER && of_a_process) =>
                         {
-                            *text = self.command(text);
+                            *text = self.command(text).into();
                         }
-                        Value::Text(text) if key == PATH => *text = self.path(text),
-                        Value::Text(text) if key == NETPLAN_FILE => *text = self.netplan(text),
+                        Value::Text(text) if key == PATH => *text = self.path(text).into(),
+                        Value::Text(text) if key == NETPLAN_FILE => {
+                            *text = self.netplan(text).into();
+                        }
                         Value::Array(edits) if key == "edits" => self.edits(edits),
                         value => self.walk(key, value),
                     }
-                    *key = self.text("", key);
+                    *key = self.text("", key).into();
                 }
             }
             Value::Null | Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {}
@@ -185,7 +187,7 @@ impl Redactor {
     /// of its kind, what may be part of one is replaced by chance.
     fn edits(&mut self, edits: &mut [Value]) {
         /// Header, offset, kept bits and written bits of an edit.
-        fn parts(edit: &Value) -> Option<(&str, u32, u32, u32)> {
+        fn parts<'a>(edit: &'a Value) -> Option<(&'a str, u32, u32, u32)> {
             let Value::Object(entries) = edit else {
                 return None;
             };
@@ -252,7 +254,7 @@ impl Redactor {
             };
             if let Value::Object(entries) = edit {
                 for (_, value) in entries.iter_mut().filter(|(key, _)| key == "value") {
-                    *value = Value::Text(format!("{new:08x}"));
+                    *value = Value::Text(format!("{new:08x}").into());
                 }
             }
         }

@@ -8,9 +8,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use hairpin_mesh::node::identity::sha256;
 use hairpin_mesh::node::state::Applied;
-use hairpin_mesh::plan::Plan;
 use serde_json::Value;
 
 mod common;
@@ -131,9 +129,8 @@ impl Host {
             text("dev"),
             text("src")
         ));
-        let applied = Plan::from_json("plan.json", PLAN).unwrap();
-        let document = Applied::document(&host.parse().unwrap(), &applied, &sha256(PLAN));
-        self.write(APPLIED, document.as_bytes());
+        let document = Applied::document(&host.parse().unwrap(), PLAN);
+        self.write(APPLIED, &document);
     }
 }
 

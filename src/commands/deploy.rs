@@ -156,7 +156,7 @@ struct Report<'a> {
     enabled: bool,
     hosts: &'a [Told],
     /// What `verify` told of each host.
-    verified: &'a [Value],
+    verified: &'a [Value<'static>],
     /// The command that makes the plan again, while its queue size is below the applied one.
     plan_again: Option<&'a str>,
     /// Why no host was asked (exit 2), a line each.
@@ -238,7 +238,7 @@ struct Deploy<'a> {
     /// What the program runs on, as `uname -m` names it.
     machine: &'static str,
     hosts: Vec<Told>,
-    verified: Vec<Value>,
+    verified: Vec<Value<'static>>,
     plan_again: Option<String>,
     enabled: bool,
 }

@@ -18,7 +18,7 @@ use crate::remote;
 /// The facts of one host as it told them.
 pub(super) struct Asked {
     /// The document, with the host's name as the command line calls it.
-    document: Value,
+    document: Value<'static>,
     /// The same as bytes.
     pub(super) bytes: Vec<u8>,
     /// The same, read.
@@ -70,12 +70,12 @@ pub(super) fn ask_all(hosts: &[HostName], more: &More) -> Vec<Result<Asked, Stri
 }
 
 /// The document with `host` set to what the command line calls that host.
-fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Value, DocumentError> {
-    let mut value = parse(name, told)?;
+fn called(host: &HostName, name: &str, told: &[u8]) -> Result<Value<'static>, DocumentError> {
+    let mut value = parse(name, told)?.into_owned();
     At::root(name, &value).need("host")?.name::<HostName>()?;
     if let Value::Object(entries) = &mut value {
         for (_, own) in entries.iter_mut().filter(|(key, _)| key == "host") {
-            *own = Value::Text(host.to_string());
+            *own = Value::Text(host.to_string().into());
         }
     }
     Ok(value)
@@ -132,7 +132,7 @@ pub(super) fn run(args: InventoryArgs) -> Result<Exit, Trouble> {
                 "--device {device}: its port cannot be described, a device of this host wanted"
             )));
         }
-        let value = parse("this host's inventory", pretty(&inventory).as_bytes())?;
+        let value = parse("this host's inventory", pretty(&inventory).as_bytes())?.into_owned();
         documents.push((inventory.host.to_string(), value));
     } else {
         for (host, result) in args.hosts.iter().zip(ask_all(&args.hosts, &more)) {

@@ -89,21 +89,21 @@ impl Trouble {
 /// Does what was typed.
 pub fn run(cli: Cli) -> Exit {
     let result = match cli.verb {
-        Verb::Inventory(args) => inventory::run(args),
-        Verb::Plan(args) => plan::run(args),
-        Verb::Up(args) => up::run(args),
-        Verb::Down(args) => down::run(args),
-        Verb::Verify(args) => verify::run(args),
-        Verb::Install(args) => install::run(args),
-        Verb::Uninstall(args) => uninstall::run(args),
-        Verb::Deploy(args) => deploy::run(args),
-        Verb::Doctor(args) => doctor::run(args),
-        Verb::Netplan(args) => netplan::run(args),
-        Verb::Completions(args) => completions::run(args),
-        Verb::Marker(args) => marker::run(args),
+        Verb::Inventory(args) => inventory::run(args.0),
+        Verb::Plan(args) => plan::run(args.0),
+        Verb::Up(args) => up::run(args.0),
+        Verb::Down(args) => down::run(args.0),
+        Verb::Verify(args) => verify::run(args.0),
+        Verb::Install(args) => install::run(args.0),
+        Verb::Uninstall(args) => uninstall::run(args.0),
+        Verb::Deploy(args) => deploy::run(args.0),
+        Verb::Doctor(args) => doctor::run(args.0),
+        Verb::Netplan(args) => netplan::run(args.0),
+        Verb::Completions(args) => completions::run(args.0),
+        Verb::Marker(args) => marker::run(args.0),
         Verb::Probe(args) => probe::run(args),
         Verb::ProbeAgent => probe::agent(),
-        Verb::HairpinQueue(args) => hairpin_queue::run(args),
+        Verb::HairpinQueue(args) => hairpin_queue::run(args.0),
     };
     result.unwrap_or_else(|trouble| {
         for line in trouble.lines() {

@@ -1,5 +1,6 @@
 //! `up`: this host made what the plan says.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -24,6 +25,7 @@ use crate::mesh::queue::{
 use crate::mesh::steps;
 use crate::mesh::wanted::Wanted;
 use crate::names::{HostName, NetdevName};
+use crate::node::identity::PlanDocument;
 use crate::node::platform::Node;
 use crate::node::queue::{Queues, RETURN};
 use crate::node::read::{Sources, Subject};
@@ -61,7 +63,7 @@ enum Verdict {
 struct Report<'a> {
     schema: &'static str,
     host: Option<&'a HostName>,
-    plan_sha256: Option<&'a str>,
+    plan_sha256: Option<String>,
     verdict: Verdict,
     /// What was done, or would be, in order.
     changes: &'a [ChangeReport],
@@ -98,7 +100,8 @@ pub(super) fn run(args: UpArgs) -> Result<Exit, Trouble> {
 /// A run, and what there is to tell of it.
 #[derive(Default)]
 struct Up {
-    here: Option<(HostName, String)>,
+    document: Option<Rc<PlanDocument>>,
+    host: Option<HostName>,
     changes: Vec<ChangeReport>,
     not_done: Vec<Action>,
     findings: Vec<Finding>,
@@ -142,11 +145,11 @@ impl Up {
         need_root()?;
         let deadline = Instant::now() + Duration::from_secs(args.wait.into());
         let Here { document, host } = here(&args.on)?;
-        let plan_sha256 = document.sha256();
-        self.here = Some((host.clone(), plan_sha256.clone()));
+        let document = self.document.insert(Rc::new(document)).clone();
+        self.host = Some(host.clone());
         let state = State::create()?;
         let lock = state.lock(deadline)?;
-        let result = self.locked(args, deadline, &document, &host, plan_sha256, &state);
+        let result = self.locked(args, deadline, &document, &host, &state);
         // Until the first change there is nothing to remember.
         state.leave(lock);
         result
@@ -156,15 +159,14 @@ impl Up {
         &mut self,
         args: &UpArgs,
         mut deadline: Instant,
-        document: &crate::node::identity::PlanDocument,
+        document: &PlanDocument,
         host: &HostName,
-        plan_sha256: String,
         state: &State,
     ) -> Result<Verdict, Trouble> {
         let plan = &document.plan;
         let host_plan = share(plan, host)?;
         let wanted = Wanted::of(&host_plan);
-        let mut known_already = state.is_applied(host, &plan_sha256).unwrap_or(false);
+        let mut known_already = state.is_applied(host, &document.bytes).unwrap_or(false);
         let mut earlier = None;
         if !known_already {
             earlier = applied_before(state);
@@ -228,7 +230,7 @@ impl Up {
                 state.remove_journal()?;
             }
             if may_write && !known_already {
-                state.write_applied(host, plan, &plan_sha256)?;
+                state.write_applied(host, &document.bytes)?;
             }
             return Ok(Verdict::InSync);
         }
@@ -241,7 +243,7 @@ impl Up {
             subject,
             state,
             host: host.clone(),
-            plan_sha256: plan_sha256.clone(),
+            plan_sha256: document.sha256(),
             touched: match &leftover {
                 Some(old) => wanted.and(old),
                 None => wanted.clone(),
@@ -314,7 +316,7 @@ impl Up {
         }
         // What an earlier plan left must not be forgotten before it is gone.
         if earlier.is_none() && !known_already {
-            state.write_applied(host, plan, &plan_sha256)?;
+            state.write_applied(host, &document.bytes)?;
         }
         // The objects alone are read back.
         node.subject.settings = false;
@@ -338,7 +340,7 @@ impl Up {
                 let mut noted = state.write_dropped(&dropped);
                 let left = |action: &Action| matches!(action, Action::Object(_));
                 if earlier.is_some() && !self.not_done.iter().any(left) {
-                    noted = noted.and(state.write_applied(host, plan, &plan_sha256));
+                    noted = noted.and(state.write_applied(host, &document.bytes));
                 }
                 if let Err(error) = noted {
                     output::warning(&error.to_string());
@@ -588,10 +590,7 @@ impl Up {
     }
 
     fn say(&self, args: &UpArgs, verdict: Verdict) -> Result<(), Trouble> {
-        let host = self
-            .here
-            .as_ref()
-            .map_or("this host", |(host, _)| host.as_str());
+        let host = self.host.as_ref().map_or("this host", HostName::as_str);
         output::findings(&self.queue_findings);
         output::findings(&self.findings);
         for line in &self.failures {
@@ -646,8 +645,8 @@ impl Up {
     fn report(&self, verdict: Verdict, trouble: Vec<String>) -> Result<(), Trouble> {
         let report = Report {
             schema: REPORT,
-            host: self.here.as_ref().map(|(host, _)| host),
-            plan_sha256: self.here.as_ref().map(|(_, sum)| sum.as_str()),
+            host: self.host.as_ref(),
+            plan_sha256: self.document.as_ref().map(|document| document.sha256()),
             verdict,
             changes: &self.changes,
             not_done: self

@@ -34,7 +34,7 @@ struct Report<'a> {
     /// Whether every host was read and is as planned.
     in_sync: bool,
     /// One for each host that answered.
-    hosts: Vec<Value>,
+    hosts: Vec<Value<'static>>,
     /// Hosts that did not, and why.
     failed: Vec<Failed>,
     /// What a look cannot show.
@@ -52,7 +52,7 @@ pub(super) struct Failed {
 /// What hosts told when they were asked.
 pub(super) struct Asked {
     /// The part of a report that each host told.
-    pub(super) told: Vec<Value>,
+    pub(super) told: Vec<Value<'static>>,
     /// Hosts that did not, and why.
     pub(super) failed: Vec<Failed>,
 }
@@ -151,7 +151,11 @@ fn run_with(args: &VerifyArgs) -> Result<Exit, Trouble> {
 }
 
 /// This host's part of the report.
-fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<Value, Trouble> {
+fn this_host(
+    args: &VerifyArgs,
+    document: &PlanDocument,
+    given: bool,
+) -> Result<Value<'static>, Trouble> {
     let plan = &document.plan;
     let host = own_name(plan, args.host.as_ref())?;
     let host_plan = share(plan, &host)?;
@@ -192,7 +196,7 @@ fn this_host(args: &VerifyArgs, document: &PlanDocument, given: bool) -> Result<
             })
             .into(),
     };
-    Ok(parse("this host's report", pretty(&report).as_bytes())?)
+    Ok(parse("this host's report", pretty(&report).as_bytes())?.into_owned())
 }
 
 /// Whether the plan is the one that is installed, and the one that was applied.
@@ -319,7 +323,7 @@ pub(super) fn ask(document: &PlanDocument, hosts: &[HostName]) -> Asked {
 const MOST: usize = 4096;
 
 /// The one host's part of a report that another host told, checked as far as it is used here.
-fn part_of(host: &HostName, bytes: &[u8]) -> Result<Value, DocumentError> {
+fn part_of(host: &HostName, bytes: &[u8]) -> Result<Value<'static>, DocumentError> {
     let name = "its report";
     let value = parse(name, bytes)?;
     let root = At::root(name, &value);
@@ -343,7 +347,7 @@ fn part_of(host: &HostName, bytes: &[u8]) -> Result<Value, DocumentError> {
     if in_sync == refuses {
         return Err(part.error("says in_sync, and its findings say otherwise"));
     }
-    Ok(part.value().clone())
+    Ok(part.value().clone().into_owned())
 }
 
 /// How deep consequences are nested at most.

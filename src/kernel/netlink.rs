@@ -4,6 +4,7 @@
 //! own framing (0.7.5) subtracts with overflow on a malformed `NLMSG_ERROR`, does not see a
 //! truncated datagram, and drops the warnings that a kernel attaches to a success.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -41,7 +42,14 @@ const NLMSGERR_ATTR_MISS_TYPE: u16 = 5;
 
 /// Bytes of the receive buffer. The kernel fills dumps up to 32768 bytes a datagram
 /// (`SKB_WITH_OVERHEAD(32768)` in `netlink_recvmsg`); single replies can be longer.
+///
+/// A dump never gets less: the kernel makes its datagrams as long as what was offered, and ends the dump at a
+/// row that does not fit, as if it were the last.
 const DATAGRAM: usize = 256 * 1024;
+thread_local! {
+    /// One for all sockets of a thread: the pages of another would be cleared anew.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 /// Most datagrams that are taken from a queue in a row.
 const MOST_DRAINED: usize = 65536;
 /// Most bytes that one answer may have in all: a full route table of a router, not of a DGX Spark.
@@ -177,7 +185,6 @@ pub struct Socket {
     socket: NlSocket,
     port: u32,
     sequence: u32,
-    buffer: Vec<u8>,
 }
 
 impl Family {
@@ -210,7 +217,6 @@ impl Socket {
             socket,
             port,
             sequence: 0,
-            buffer: vec![0; DATAGRAM],
         })
     }
 
@@ -246,23 +252,27 @@ impl Socket {
 
         let mut collected = Collector::new(self.sequence, self.port);
         loop {
-            // With MSG_TRUNC the kernel gives the datagram's real length, not what was copied.
-            let (length, _) =
-                self.socket
-                    .recv(&mut self.buffer, Msg::TRUNC)
-                    .map_err(|e| match e.kind() {
-                        io::ErrorKind::WouldBlock => io::Error::new(
-                            io::ErrorKind::TimedOut,
-                            format!("no answer within {} s", PATIENCE.as_secs()),
-                        ),
-                        _ => e,
-                    })?;
-            let datagram = self.buffer.get(..length).ok_or_else(|| {
-                Error::Malformed(format!(
-                    "a datagram of {length} bytes, {DATAGRAM} at most wanted"
-                ))
+            let answer = BUFFER.with_borrow_mut(|buffer| {
+                if buffer.is_empty() {
+                    *buffer = vec![0; DATAGRAM];
+                }
+                // With MSG_TRUNC the kernel gives the datagram's real length, not what was copied.
+                let received = self.socket.recv(&mut *buffer, Msg::TRUNC);
+                let (length, _) = received.map_err(|e| match e.kind() {
+                    io::ErrorKind::WouldBlock => io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("no answer within {} s", PATIENCE.as_secs()),
+                    ),
+                    _ => e,
+                })?;
+                let datagram = buffer.get(..length).ok_or_else(|| {
+                    Error::Malformed(format!(
+                        "a datagram of {length} bytes, {DATAGRAM} at most wanted"
+                    ))
+                })?;
+                collected.add(datagram).map_err(explain)
             })?;
-            if let Some(answer) = collected.add(datagram).map_err(explain)? {
+            if let Some(answer) = answer {
                 return Ok(answer);
             }
         }

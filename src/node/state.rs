@@ -100,48 +100,41 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Its document. Not part of what the library offers: public for the benchmarks.
+    /// Its document, for a plan read from `plan`. Not part of what the library offers: public for the
+    /// benchmarks.
     #[doc(hidden)]
-    pub fn document(host: &HostName, plan: &Plan, plan_sha256: &str) -> String {
-        pretty(&AppliedDocument {
-            schema: APPLIED_SCHEMA,
-            host,
-            plan_sha256,
-            plan,
-        })
+    pub fn document(host: &HostName, plan: &[u8]) -> Vec<u8> {
+        let begins = Applied::begins(host);
+        [begins.as_bytes(), plan.trim_ascii(), APPLIED_ENDS].concat()
     }
 
-    /// Whether a document is that of a plan with this sum, as its host `host`: how it begins says so.
+    /// Whether a document is that of this plan document, as its host `host`. The plan is in it to the byte, so
+    /// it need not be read.
     #[doc(hidden)]
-    pub fn is_of(document: &[u8], host: &HostName, plan_sha256: &str) -> bool {
-        let begins = pretty(&AppliedBeginning {
+    pub fn is_of(document: &[u8], host: &HostName, plan: &[u8]) -> bool {
+        let rest = document.strip_prefix(Applied::begins(host).as_bytes());
+        rest.and_then(|rest| rest.strip_suffix(APPLIED_ENDS)) == Some(plan.trim_ascii())
+    }
+
+    /// What comes before the plan.
+    fn begins(host: &HostName) -> String {
+        let text = pretty(&AppliedBeginning {
             schema: APPLIED_SCHEMA,
             host,
-            plan_sha256,
         });
         // Without the end of the object.
-        let begins = begins.trim_end().trim_end_matches('}').trim_end();
-        document
-            .strip_prefix(begins.as_bytes())
-            .is_some_and(|rest| rest.starts_with(b","))
+        let text = text.trim_end().trim_end_matches('}').trim_end();
+        format!("{text},\n  \"plan\": ")
     }
 }
 
-#[derive(Serialize)]
-struct AppliedDocument<'a> {
-    schema: &'static str,
-    host: &'a HostName,
-    /// Of the document that the plan was read from.
-    plan_sha256: &'a str,
-    plan: &'a Plan,
-}
+/// What comes behind the plan.
+const APPLIED_ENDS: &[u8] = b"\n}\n";
 
-/// What comes first in it.
 #[derive(Serialize)]
 struct AppliedBeginning<'a> {
     schema: &'static str,
     host: &'a HostName,
-    plan_sha256: &'a str,
 }
 
 #[derive(Serialize)]
@@ -467,22 +460,16 @@ impl State {
         }))
     }
 
-    /// Whether what was written down last is the plan of this document, as its host `host`. That is so at
-    /// most starts, and takes a small part of the time in which a plan is read.
-    pub fn is_applied(&self, host: &HostName, plan_sha256: &str) -> Result<bool, Error> {
-        let bytes = self.read(APPLIED)?;
-        Ok(bytes.is_some_and(|bytes| Applied::is_of(&bytes, host, plan_sha256)))
+    /// Whether what was written down last is this plan document, as its host `host`. That is so at most
+    /// starts, and takes a small part of the time in which a plan is read.
+    pub fn is_applied(&self, host: &HostName, plan: &[u8]) -> Result<bool, Error> {
+        let document = self.read(APPLIED)?;
+        Ok(document.is_some_and(|document| Applied::is_of(&document, host, plan)))
     }
 
-    /// Writes down that `plan`, read from the document of that sum, is applied, as its host `host`.
-    pub fn write_applied(
-        &self,
-        host: &HostName,
-        plan: &Plan,
-        plan_sha256: &str,
-    ) -> Result<(), Error> {
-        let document = Applied::document(host, plan, plan_sha256);
-        self.write(APPLIED, document.as_bytes())
+    /// Writes down that the plan of this document is applied, as its host `host`.
+    pub fn write_applied(&self, host: &HostName, plan: &[u8]) -> Result<(), Error> {
+        self.write(APPLIED, &Applied::document(host, plan))
     }
 
     /// Removes what says which plan is applied, and what goes with it.
@@ -575,15 +562,20 @@ mod tests {
         let bytes = include_bytes!("../../plans/tp-along-ring/ring-mesh/plan.json").to_vec();
         let plan = Plan::from_json("plan.json", &bytes).unwrap();
         let host: HostName = "spark2".parse().unwrap();
-        let sum = crate::node::identity::sha256(&bytes);
-        assert!(!state.is_applied(&host, &sum).unwrap());
-        state.write_applied(&host, &plan, &sum).unwrap();
-        assert!(state.is_applied(&host, &sum).unwrap());
-        assert!(!state.is_applied(&"spark1".parse().unwrap(), &sum).unwrap());
-        assert!(!state.is_applied(&host, &sum[1..]).unwrap());
-        assert!(!state.is_applied(&host, &sum[..63]).unwrap());
+        let spark1 = "spark1".parse().unwrap();
+        let other = include_bytes!("../../plans/tp-against-ring/ring-mesh/plan.json");
+        assert!(!state.is_applied(&host, &bytes).unwrap());
+        state.write_applied(&host, &bytes).unwrap();
+        assert!(state.is_applied(&host, &bytes).unwrap());
+        assert!(!state.is_applied(&spark1, &bytes).unwrap());
+        assert!(!state.is_applied(&host, other).unwrap());
+        // Another writer's spelling of the same plan is read and compared.
+        let compact = serde_json::to_vec(&plan).unwrap();
+        assert!(!state.is_applied(&host, &compact).unwrap());
         let applied = state.applied().unwrap().unwrap();
-        assert_eq!((applied.host, applied.plan), (host, plan));
+        assert_eq!((&applied.host, &applied.plan), (&host, &plan));
+        state.write_applied(&host, &compact).unwrap();
+        assert_eq!(state.applied().unwrap(), Some(Applied { host, plan }));
         let ports = BTreeMap::from([(port(), 7)]);
         assert_eq!(state.dropped().unwrap(), BTreeMap::new());
         state.write_dropped(&ports).unwrap();

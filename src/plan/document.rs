@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::json::{At, DocumentError, Value, first_difference, parse, pretty};
+use crate::json::{At, DocumentError, Value, first_difference, is_pretty, parse, pretty};
 use crate::names::{HostName, NetdevName};
 use crate::plan::assemble::{Choices, RouteStrategy, RuleIdentity, assemble};
 use crate::plan::mesh::DOMAINS;
@@ -76,11 +76,11 @@ impl Plan {
                     .map_or_else(String::new, ToString::to_string),
             )
         })?;
-        let text = pretty(&plan);
         // As this program writes it; one that was written anew by others is compared by its values.
-        if text.as_bytes() == bytes {
+        if is_pretty(&plan, bytes) {
             return Ok(plan);
         }
+        let text = pretty(&plan);
         match first_difference(&value, &as_value(&text)) {
             None => Ok(plan),
             Some((place, what)) => Err(DocumentError {
@@ -92,7 +92,7 @@ impl Plan {
 }
 
 /// A plan's document as it reads.
-fn as_value(text: &str) -> Value {
+fn as_value(text: &str) -> Value<'_> {
     // What `pretty` writes is JSON, so this cannot fail; were it to, the comparison would refuse.
     parse("plan", text.as_bytes()).unwrap_or(Value::Null)
 }

@@ -3,7 +3,8 @@
 
   bench.py cost [--runs N]   `up` and `verify` with nothing to do, next to the emitted script and to a script of
                              the shape in use today, and again beside 10,000 foreign filters and routes: times,
-                             their ratio, system calls and children. Nothing but counts is ever a failure
+                             their ratio, system calls and children. Nothing but counts is ever a failure.
+                             With `ring.py run --instructions` times are instructions, of the kernel, too
   bench.py probe [--pairs N] [--iterations N] [--size BYTES ...]
                              ends of `probe` that are started by hand beside `ib_write_lat`, over one diagonal, in
                              alternation: the ratio of the medians of p50 and p99 with its 95 % interval
@@ -11,6 +12,7 @@
 """
 
 import argparse
+import os
 import pathlib
 import random
 import re
@@ -112,7 +114,8 @@ def cost(runs):
 
     counted = {name: calls(node, command) for name, command in commands.items()}
     times = dict(zip(commands, timed(node, commands.values(), runs)))
-    print(f"{'':22}{'ms, min of ' + str(runs):>16}{'to up':>9}{'system calls':>14}{'children':>10}")
+    unit = "10^6 instr." if os.environ.get("RING_CLOCK") == "instructions" else "ms"
+    print(f"{'':22}{unit + ', min of ' + str(runs):>16}{'to up':>9}{'system calls':>14}{'children':>10}")
     for name in commands:
         print(f"{name:22}{times[name]:16.1f}{times[name] / times['up']:8.1f}x{counted[name][0]:14}{counted[name][1]:10}")
     ratio = times["script of today"] / times["up"]

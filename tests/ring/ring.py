@@ -318,8 +318,9 @@ class Monitor:
 
 
 class Cache:
-    def __init__(self, folder):
+    def __init__(self, folder, instructions):
         self.folder = folder
+        self.instructions = instructions  # whether the machines' clock counts what they execute
         folder.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
@@ -348,13 +349,14 @@ class Cache:
             raise
         if code:
             raise Trouble("the image of the machines could not be built")
-        self.accelerator = self._accelerator()
+        self.accelerator = "tcg" if self.instructions else self._accelerator()
         version = subprocess.run([QEMU, "--version"], capture_output=True, check=True).stdout
         # A saved state fits one QEMU, one machine and one image.
         key = hashlib.sha256(version + (self.folder / "image.key").read_bytes())
         key.update(json.dumps([machine_options(self, n, ["-"] * 4, 0, 0) for n in range(4)]).encode())
-        self.states = self.folder / f"states-{key.hexdigest()[:16]}"
-        for old in self.folder.glob("states-*"):
+        kind = "counted" if self.instructions else "states"
+        self.states = self.folder / f"{kind}-{key.hexdigest()[:16]}"
+        for old in self.folder.glob(f"{kind}-*"):
             if old != self.states:
                 shutil.rmtree(old, ignore_errors=True)
 
@@ -396,6 +398,9 @@ def machine_options(cache, number, cards, management, ssh_port):
     """QEMU's options of a machine; cards are file descriptors in the order of FUNCTIONS."""
     node = NODES[number]
     words = [QEMU, "-accel", cache.accelerator, "-cpu", "host" if cache.accelerator == "kvm" else TCG_CPU]
+    if cache.instructions:
+        # A nanosecond of the machine is one instruction; idle, it keeps to the real clock.
+        words += ["-icount", "shift=0"]
     words += ["-M", "q35", "-smp", "1", "-m", str(MEMORY), "-nodefaults", "-no-user-config", "-display", "none"]
     words += ["-global", "virtio-net-pci.romfile=", "-device", "virtio-rng-pci", "-serial", "stdio"]
     words += ["-kernel", f"{cache.folder}/vmlinux", "-initrd", f"{cache.folder}/initrd"]
@@ -439,6 +444,7 @@ class Ring:
         (self.folder / "refused").write_text("".join(line + "\n" for line in case.refused))
         (self.folder / "facts").write_text(json.dumps(case.facts))
         (self.folder / "program").write_text(f"{program or ''}\n")
+        (self.folder / "clock").write_text("instructions\n" if cache.instructions else "time\n")
         try:
             saved = cache.states / "complete"
             if not saved.exists():
@@ -645,6 +651,7 @@ class Ring:
             "RING_CASE": (self.folder / "case").read_text().strip(),
             "RING_NODES": (self.folder / "order").read_text().strip(),
             "RING_PROGRAM": (self.folder / "program").read_text().strip(),
+            "RING_CLOCK": (self.folder / "clock").read_text().strip(),
             "RING_SSH_CONFIG": f"{self.folder}/ssh_config",
         }
 
@@ -719,7 +726,7 @@ def clean(rings):
 
 
 def prepare(options):
-    cache = Cache(options.cache)
+    cache = Cache(options.cache, options.instructions)
     clean(options.rings)
     return cache
 
@@ -748,7 +755,7 @@ def up(options):
 def ring_for(options):
     """The ring that is up, or one of its own when another is wanted, which ends here."""
     ring = Ring(options.rings / "up")
-    own = bool(not ring.runs() or options.case or options.set)
+    own = bool(not ring.runs() or options.case or options.set or options.instructions)
     if own:
         case = find_case(options.case or "ring", options.set)
         ring = Ring(options.rings / f"run-{os.getpid()}")
@@ -923,6 +930,7 @@ def main():
     parser.add_argument("--cache", type=pathlib.Path, required=True)
     parser.add_argument("--rings", type=pathlib.Path, required=True)
     parser.add_argument("--program", type=pathlib.Path, help="the binary that the nodes get")
+    parser.set_defaults(instructions=False)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name, function in dict(up=up, run=run, down=down, test=test, check=check, gate=gate, demo=demo, image=image).items():
         verb = verbs.add_parser(name)
@@ -931,6 +939,7 @@ def main():
             verb.add_argument("--case")
             verb.add_argument("--set", action="append", default=[], metavar="LINE", help="a line more of the case")
         if name == "run":
+            verb.add_argument("--instructions", action="store_true", help="a nanosecond of the machines is one instruction")
             verb.add_argument("command", nargs="+")
         if name in ("test", "gate"):
             verb.add_argument("--reruns", type=int, default=3, help="of mesh-up and up on each node")

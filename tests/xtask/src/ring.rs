@@ -14,10 +14,11 @@ usage: cargo xtask ring COMMAND
 
   up [--case NAME] [--set LINE]...
                   starts four machines, cabled as the case says, and leaves them running
-  run [--case NAME] [--set LINE]... -- COMMAND [ARGUMENT]...
-                  runs COMMAND with the ring that is up; with --case or --set, or when none is up, with
-                  a ring of its own that ends with it. COMMAND reaches a node as `ssh spark1`; its
-                  environment has RING_NODES, RING_SSH_CONFIG, RING_PROGRAM, RING_DIR and RING_CASE
+  run [--case NAME] [--set LINE]... [--instructions] -- COMMAND [ARGUMENT]...
+                  runs COMMAND with the ring that is up; with one of these options, or when none is up,
+                  with a ring of its own that ends with it. COMMAND reaches a node as `ssh spark1`; its
+                  environment has RING_NODES, RING_SSH_CONFIG, RING_PROGRAM, RING_DIR, RING_CASE and
+                  RING_CLOCK. With --instructions a nanosecond of the machines' clock is one instruction
   down            ends the ring that is up
   test [--reruns N] [--rounds N] [--kill-every N] [CASE]...
                   the tests of tests/ring/cases, each on a ring of its own
