@@ -429,13 +429,15 @@ fn crossed(
 
 /// The functions of a cable that should share a subnet and do not.
 fn wrong_pairs(fabric: &Fabric, a: Socket, b: Socket) -> Vec<String> {
-    let of = |socket, domain| {
-        let own = fabric.of_socket(socket);
-        own.into_iter()
-            .find(|port| fabric.ports[*port].domain == domain)
+    let beside = |one: usize| {
+        let domain = fabric.ports[one].domain;
+        let mut there = fabric.of_socket(b).into_iter();
+        there.find(|other| fabric.ports[*other].domain == domain)
     };
-    (0..DOMAINS)
-        .filter_map(|domain| Some((of(a, domain)?, of(b, domain)?)))
+    fabric
+        .of_socket(a)
+        .into_iter()
+        .filter_map(|one| Some((one, beside(one)?)))
         .filter(|(one, other)| fabric.peers.get(one) != Some(other))
         .map(|(one, other)| {
             format!(
