@@ -265,8 +265,8 @@ fn shared(fabric: &Fabric, seen: &mut Vec<Seen>) {
 
 /// Two ends of a cable whose prefixes differ: each takes the other for a stranger or for too near.
 fn prefixes(fabric: &Fabric, seen: &mut Vec<Seen>) {
-    for a in 0..fabric.ports.len() {
-        for b in a + 1..fabric.ports.len() {
+    for b in 0..fabric.ports.len() {
+        for a in 0..b {
             let (Some(one), Some(other)) = (fabric.ports[a].address, fabric.ports[b].address)
             else {
                 continue;
@@ -303,24 +303,20 @@ fn prefixes(fabric: &Fabric, seen: &mut Vec<Seen>) {
 /// A port whose address is in no cable's subnet, where the cable's other function says which port is at the
 /// other end.
 fn off_cable(fabric: &Fabric, seen: &mut Vec<Seen>) {
-    for port in 0..fabric.ports.len() {
-        let Some(address) = fabric.ports[port].address else {
-            continue;
-        };
-        if fabric.peers.contains_key(&port) {
-            continue;
-        }
-        let Some(far) = fabric
-            .far(port)
-            .filter(|far| !fabric.peers.contains_key(far))
+    let alone = |port: &usize| !fabric.peers.contains_key(port);
+    // Each pair once; which of the two is wrong, the other cables of the plane may tell.
+    let cables: BTreeSet<(usize, usize)> = (0..fabric.ports.len())
+        .filter(alone)
+        .filter_map(|port| Some((port, fabric.far(port).filter(alone)?)))
+        .map(|(port, far)| (port.min(far), port.max(far)))
+        .collect();
+    for (port, far) in cables {
+        let (Some(address), Some(other)) = (fabric.ports[port].address, fabric.ports[far].address)
         else {
             continue;
         };
-        let Some(other) = fabric.ports[far].address else {
-            continue;
-        };
-        // Each pair once; which of the two is wrong, the other cables of the plane may tell.
-        if port > far || address.contains(other.address) || other.contains(address.address) {
+        // Told as prefixes that differ.
+        if address.contains(other.address) || other.contains(address.address) {
             continue;
         }
         // One that is in another cable's subnet is told by that.

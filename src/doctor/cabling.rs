@@ -67,6 +67,11 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
     // The domain whose subnets are believed where the domains disagree.
     let believed = believed(fabric, &wires);
     let crossed = crossed(fabric, &sockets, believed);
+    // One wire is enough: where it leads, no other cable is, whatever the subnets of the rest say.
+    let denied_by_wire = |a: Socket, b: Socket| {
+        let ours = |end: &Socket| *end == a || *end == b;
+        wires.iter().any(|(from, to)| ours(from) != ours(to))
+    };
     let mut links: BTreeMap<Socket, Link> = BTreeMap::new();
     for socket in &sockets {
         let by_subnets = fabric
@@ -77,7 +82,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
                 far: *far,
                 shown_by: "wire",
             },
-            (None, Some(far)) if wires.get(&far).is_none_or(|back| back == socket) => Link {
+            (None, Some(far)) if !denied_by_wire(*socket, far) => Link {
                 far,
                 shown_by: "subnets",
             },
@@ -85,13 +90,12 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         };
         links.insert(*socket, link);
     }
-    // Only what both ends say, or one says and the other does not deny.
+    // Only what both ends say, or one says and neither the other nor a third denies.
     let denied: Vec<Socket> = links
         .iter()
-        .filter(|(socket, link)| {
-            links
-                .get(&link.far)
-                .is_some_and(|back| back.far != **socket)
+        .filter(|(socket, link)| match links.get(&link.far) {
+            Some(back) => back.far != **socket,
+            None => links.values().filter(|other| other.far == link.far).count() > 1,
         })
         .map(|(socket, _)| *socket)
         .collect();
@@ -122,8 +126,12 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
             .iter()
             .any(|port| fabric.facts(*port).state == "up")
     };
+    // Facts of one host twice say nothing of the cables of the other, and a socket that is not there may have
+    // its cable all the same.
+    let whole =
+        fabric.whole && fabric.copies.is_empty() && sockets.len() == hosts * PORTS_PER_DOMAIN;
     // The last cable can only be where two sockets with a link are left.
-    if let ([a, b], true) = (&loose[..], fabric.whole && loose.iter().all(has_link)) {
+    if let ([a, b], true) = (&loose[..], whole && loose.iter().all(has_link)) {
         pairs.insert(*a, (*b, "elimination"));
     }
     let end = |socket: Socket| End {
@@ -148,12 +156,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         }
     }
     let known: Vec<(Socket, Socket)> = pairs.iter().map(|(a, (b, _))| (*a, *b)).collect();
-    // Facts of one host twice say nothing of the cables of the other.
-    let whole = fabric.whole
-        && fabric.copies.is_empty()
-        && sockets.len() == hosts * PORTS_PER_DOMAIN
-        && known.len() == hosts;
-    let is_ring = whole.then(|| makes_ring(&known, hosts));
+    let is_ring = (whole && known.len() == hosts).then(|| makes_ring(&known, hosts));
     let mut moves = Vec::new();
     if is_ring == Some(false) {
         moves = sentences(fabric, fewest_moves(&known, hosts));
@@ -219,13 +222,13 @@ fn moved(
 ) {
     let by_subnets: BTreeMap<Socket, Socket> = sockets
         .iter()
-        .filter_map(|socket| Some((*socket, fabric.other_socket(*socket)?)))
+        .filter_map(|socket| Some((*socket, fabric.far_socket(*socket)?)))
         .collect();
-    let wanted: Vec<(Socket, Socket)> = by_subnets
+    let wanted: BTreeSet<(Socket, Socket)> = by_subnets
         .iter()
-        .filter(|(a, b)| a < b)
-        .map(|(a, b)| (*a, *b))
+        .map(|(a, b)| (*a.min(b), *a.max(b)))
         .collect();
+    let wanted: Vec<(Socket, Socket)> = wanted.into_iter().collect();
     let differ = wires
         .iter()
         .any(|(socket, wire)| by_subnets.get(socket).is_some_and(|far| far != wire));
@@ -263,7 +266,8 @@ fn moved(
 
 /// The socket whose port's MAC the kernel has learnt on this one, when it is one alone.
 fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
-    let mut best: Option<(usize, BTreeSet<Socket>)> = None;
+    // What was confirmed lately is believed before what is stale.
+    let mut by_rank: BTreeMap<u8, BTreeSet<Socket>> = BTreeMap::new();
     for port in fabric.of_socket(socket) {
         for entry in fabric
             .facts(port)
@@ -286,13 +290,7 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
             if far == socket {
                 continue;
             }
-            match &mut best {
-                Some((known, ends)) if *known == rank => {
-                    ends.insert(far);
-                }
-                Some((known, _)) if *known > rank => {}
-                _ => best = Some((rank, [far].into())),
-            }
+            by_rank.entry(rank).or_default().insert(far);
         }
     }
     // Asked just now: believed before what was learnt some time.
@@ -309,7 +307,7 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
     if let (Some(far), 1) = (answered.first(), answered.len()) {
         return Some(*far);
     }
-    let (_, ends) = best?;
+    let (_, ends) = by_rank.pop_last()?;
     ends.first().copied().filter(|_| ends.len() == 1)
 }
 
@@ -370,12 +368,13 @@ fn believed(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>) -> Option<(usize,
     let rings = |domain: &usize| {
         let mut pairs = BTreeSet::new();
         for (port, peer) in &fabric.peers {
-            if fabric.ports[*port].domain == *domain && port < peer {
-                pairs.insert((fabric.socket(*port), fabric.socket(*peer)));
+            if fabric.ports[*port].domain == *domain {
+                let (a, b) = (fabric.socket(*port), fabric.socket(*peer));
+                pairs.insert((a.min(b), a.max(b)));
             }
         }
         let pairs: Vec<_> = pairs.into_iter().collect();
-        pairs.len() == fabric.hosts.len() && makes_ring(&pairs, fabric.hosts.len())
+        makes_ring(&pairs, fabric.hosts.len())
     };
     only(&agrees)
         .map(|domain| (domain, Because::Wire))
@@ -430,13 +429,15 @@ fn crossed(
 
 /// The functions of a cable that should share a subnet and do not.
 fn wrong_pairs(fabric: &Fabric, a: Socket, b: Socket) -> Vec<String> {
-    let of = |socket, domain| {
-        let own = fabric.of_socket(socket);
-        own.into_iter()
-            .find(|port| fabric.ports[*port].domain == domain)
+    let beside = |one: usize| {
+        let domain = fabric.ports[one].domain;
+        let mut there = fabric.of_socket(b).into_iter();
+        there.find(|other| fabric.ports[*other].domain == domain)
     };
-    (0..DOMAINS)
-        .filter_map(|domain| Some((of(a, domain)?, of(b, domain)?)))
+    fabric
+        .of_socket(a)
+        .into_iter()
+        .filter_map(|one| Some((one, beside(one)?)))
         .filter(|(one, other)| fabric.peers.get(one) != Some(other))
         .map(|(one, other)| {
             format!(
@@ -462,7 +463,7 @@ fn makes_ring(cables: &[(Socket, Socket)], hosts: usize) -> bool {
         };
         at = (node, 1 - port.min(1));
         if node == 0 {
-            return step == hosts && hosts > 1;
+            return step == hosts;
         }
     }
     false
@@ -515,30 +516,21 @@ fn moves_to(
     wanted: &[(Socket, Socket)],
     orders: &[Vec<usize>],
 ) -> Vec<Move> {
-    let mut best: Option<Vec<Move>> = None;
-    for order in orders {
-        let mut moves: Vec<Move> = Vec::new();
-        for (cable, target) in cables
-            .iter()
-            .zip(order.iter().filter_map(|at| wanted.get(*at)))
-        {
-            let (a, b) = *cable;
-            // The way round that leaves more plugs where they are.
-            let straight = usize::from(a != target.0) + usize::from(b != target.1);
-            let turned = usize::from(a != target.1) + usize::from(b != target.0);
-            let (to_a, to_b) = if straight <= turned {
-                (target.0, target.1)
-            } else {
-                (target.1, target.0)
+    let of_order = |order: &Vec<usize>| -> Vec<Move> {
+        let targets = order.iter().filter_map(|at| wanted.get(*at));
+        let of_cable = |((a, b), target): (&(Socket, Socket), &(Socket, Socket))| {
+            let into = |to_a: Socket, to_b: Socket| -> Vec<Move> {
+                let both = [(*a, to_a, *b), (*b, to_b, *a)].into_iter();
+                both.filter(|(from, to, _)| from != to).collect()
             };
-            moves.extend((a != to_a).then_some((a, to_a, b)));
-            moves.extend((b != to_b).then_some((b, to_b, a)));
-        }
-        if best.as_ref().is_none_or(|best| moves.len() < best.len()) {
-            best = Some(moves);
-        }
-    }
-    best.unwrap_or_default()
+            // The way round that leaves more plugs where they are.
+            let ways = [into(target.0, target.1), into(target.1, target.0)];
+            ways.into_iter().min_by_key(Vec::len).unwrap_or_default()
+        };
+        cables.iter().zip(targets).flat_map(of_cable).collect()
+    };
+    let all = orders.iter().map(of_order);
+    all.min_by_key(Vec::len).unwrap_or_default()
 }
 
 /// The fewest moves of plugs that make a ring of the cables.
@@ -581,7 +573,7 @@ fn exchanged(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> Option<usize> {
         sockets.iter().filter_map(link).collect()
     };
     let (first, second) = (links(0), links(1));
-    if first.len() != sockets.len() || second.len() != sockets.len() {
+    if first.len() != sockets.len() {
         return None;
     }
     let turned = |node: usize| -> BTreeMap<Socket, Socket> {

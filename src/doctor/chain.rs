@@ -93,7 +93,9 @@ use Reach::{Cable, Host, Lonely, Plane, Port, Ring};
 type Row = (&'static str, Reach, &'static [&'static str]);
 
 /// What causes what, the first causes first. An effect goes under the last row here that names it of
-/// those whose cause is there: the nearest cause, which is itself under its own.
+/// those whose cause is there: the nearest cause, which is itself under its own. Nothing causes its own cause,
+/// and a remark that is named here may cause what is worse: a queue that is too small, an entry that holds a
+/// place.
 const CAUSES: &[Row] = &[
     (
         "inventory-repeated",
@@ -342,6 +344,7 @@ const CAUSES: &[Row] = &[
             "mesh-plan-",
         ],
     ),
+    ("port-prefix", Port, &["address-prefix-differs"]),
     (
         "address-prefix-differs",
         Cable,
@@ -507,11 +510,6 @@ const CAUSES: &[Row] = &[
             "clsact-missing",
         ],
     ),
-    (
-        "module-mstflint",
-        Host,
-        &["nic-missing", "function-missing"],
-    ),
 ];
 
 /// Whether a code is `start`, or one of its kind when that ends in `-`.
@@ -607,18 +605,7 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             {
                 continue;
             }
-            // A queue that is too small is a remark; what is let through it is not.
-            let of_remark = &cause.starts_with("hairpin-queue-");
-            let explains = |j: usize, reach: Reach| {
-                let other = &seen[j];
-                j != i
-                    // A remark explains no problem.
-                    && (other.finding.severity >= effect.finding.severity
-                        || other.finding.severity == Severity::NotObserved
-                        || *of_remark)
-                    && reaches(fabric, reach, other, effect)
-                    && !is_below(&parents, j, i)
-            };
+            let explains = |j: usize, reach: Reach| reaches(fabric, reach, &seen[j], effect);
             // The port's own cause before one of the cable's other end or of the host.
             let find = |reach| {
                 let all: Vec<&Seen> = of_row
@@ -646,18 +633,6 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
     // What refuses first, then what is not known, then remarks; of these by the order of proof.
     all.sort_by_key(|finding| (Reverse(worst(finding)), layer(finding.code)));
     all
-}
-
-/// Whether `node` is `top` or below it.
-fn is_below(parents: &[Option<usize>], node: usize, top: usize) -> bool {
-    let mut at = Some(node);
-    while let Some(i) = at {
-        if i == top {
-            return true;
-        }
-        at = parents[i];
-    }
-    false
 }
 
 fn taken(nodes: &mut [Finding], parents: &[Option<usize>], at: usize) -> Finding {
@@ -839,5 +814,34 @@ fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
         finding,
         ports,
         hosts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_causes_its_own_cause() {
+        let causes: BTreeSet<&str> = CAUSES.iter().map(|(cause, ..)| *cause).collect();
+        // Each cause, and the causes that are among its effects.
+        let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (cause, _, effects) in CAUSES {
+            let of_kind = |other: &&str| {
+                other != cause
+                    && effects.iter().any(|start| {
+                        other.starts_with(start)
+                            || other.ends_with('-') && start.starts_with(*other)
+                    })
+            };
+            let among = causes.iter().copied().filter(of_kind);
+            below.entry(cause).or_default().extend(among);
+        }
+        // Those that cause none of the rest can be taken away, again and again, until none is left.
+        while !below.is_empty() {
+            let left: BTreeSet<&str> = below.keys().copied().collect();
+            below.retain(|_, effects| !effects.is_disjoint(&left));
+            assert!(below.len() < left.len(), "{below:?}");
+        }
     }
 }

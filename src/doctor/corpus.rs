@@ -1,14 +1,16 @@
 //! The cases of `tests/doctor`, judged without the program around the checks: whoever changes a check sees at
 //! once which verdict changes.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::json;
 
+use super::cabling::{Cable, End};
 use super::changes::{Case as Folder, cases, verdict};
 use super::env::Environment;
 use super::nccl::Log;
-use super::{Case, Diagnosis, examine};
+use super::{Case, Diagnosis, ParityRow, examine};
 use crate::facts::Inventory;
 use crate::names::HostName;
 use crate::plan::Plan;
@@ -85,18 +87,71 @@ fn standings(name: &str, diagnosis: &Diagnosis) -> String {
     told
 }
 
+/// The tables of a diagnosis as lines: the cables, and the nodes side by side.
+fn tables(diagnosis: &Diagnosis) -> BTreeSet<String> {
+    let end = |end: &End| format!("{} socket {} ({})", end.host, end.socket, end.ports);
+    let cable = |cable: &Cable| {
+        let to = cable.to.as_ref().map_or("?".to_owned(), end);
+        let by = cable.shown_by.unwrap_or("nothing");
+        format!("{} to {to}: shown by {by}", end(&cable.from))
+    };
+    let row = |row: &ParityRow| {
+        let values = row
+            .values
+            .iter()
+            .map(|value| value.as_deref().unwrap_or("?"));
+        let values: Vec<&str> = values.collect();
+        format!(
+            "{}: {}: same: {}",
+            row.property,
+            values.join(" | "),
+            json!(row.same)
+        )
+    };
+    let ring = format!("ring: {}", json!(diagnosis.cabling.is_ring));
+    let cables = diagnosis.cabling.cables.iter().map(cable);
+    cables
+        .chain([ring])
+        .chain(diagnosis.parity.iter().map(row))
+        .collect()
+}
+
+/// Compares what was told with the file of that name, or writes it.
+fn compare(file: &str, told: &str) {
+    let path = super::changes::root().join(file);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, told).unwrap();
+    } else {
+        assert_eq!(told, std::fs::read_to_string(path).unwrap(), "{file}");
+    }
+}
+
 #[test]
 fn every_case_is_judged_alike_without_the_program() {
-    let mut told = String::new();
-    for case in cases() {
-        let diagnosis = examined(&case);
+    let (mut told, mut shown) = (String::new(), String::new());
+    let cases = cases();
+    let name = |case: &Folder| {
+        case.folder
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    let healthy = cases.iter().find(|case| name(case) == "healthy").unwrap();
+    let healthy = tables(&examined(healthy));
+    for case in &cases {
+        let diagnosis = examined(case);
         let wanted = std::fs::read_to_string(case.folder.join("expected.txt")).unwrap_or_default();
         assert_eq!(judged(&diagnosis), wanted, "{}", case.folder.display());
-        told += &standings(
-            case.folder.file_name().unwrap().to_str().unwrap(),
-            &diagnosis,
-        );
+        let name = name(case);
+        told += &standings(&name, &diagnosis);
+        for line in tables(&diagnosis) {
+            if name == "healthy" || !healthy.contains(&line) {
+                shown += &format!("{name}: {line}\n");
+            }
+        }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doctor/checks.txt");
-    assert_eq!(told, std::fs::read_to_string(path).unwrap());
+    compare("checks.txt", &told);
+    compare("tables.txt", &shown);
 }

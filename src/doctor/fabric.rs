@@ -142,10 +142,10 @@ impl<'a> Fabric<'a> {
 
     /// The same, or where the last cable can only be.
     pub(super) fn far_socket(&self, socket: Socket) -> Option<Socket> {
-        self.other_socket(socket).or_else(|| match self.last? {
-            (a, b) if a == socket => Some(b),
-            (a, b) if b == socket => Some(a),
-            _ => None,
+        self.other_socket(socket).or_else(|| {
+            // A socket that no subnet shows is one of these two.
+            let (a, b) = self.last?;
+            Some(if socket == a { b } else { a })
         })
     }
 

@@ -174,7 +174,7 @@ fn cables(fabric: &Fabric, seen: &mut Vec<Seen>) {
                 ports.extend(there);
                 told.insert(far);
             } else {
-                found += &format!("; its other end has one ({host} {names})");
+                found += &format!("; its other end by the addresses has one ({host} {names})");
             }
         }
         told.insert(socket);

@@ -92,15 +92,7 @@ fn ports_of(fabric: &Fabric, finding: &Finding) -> BTreeSet<usize> {
         return names.filter_map(|name| fabric.port(node, name)).collect();
     }
     let network = object.parse::<crate::names::Cidr>().ok();
-    let named = |port: &usize| {
-        let label = fabric.ports[*port].label();
-        let mut places = finding.found.match_indices(&label);
-        // A name that goes on is another one.
-        places.any(|(at, _)| {
-            let after = finding.found[at + label.len()..].bytes().next();
-            after.is_none_or(|b| !(b.is_ascii_alphanumeric() || b"_.:-".contains(&b)))
-        })
-    };
+    let named = |port: &usize| names(&finding.found, &fabric.ports[*port].label());
     let inside = |port: &usize| {
         let address = fabric.ports[*port].address;
         address
@@ -110,6 +102,14 @@ fn ports_of(fabric: &Fabric, finding: &Finding) -> BTreeSet<usize> {
     (0..fabric.ports.len())
         .filter(|port| named(port) || inside(port))
         .collect()
+}
+
+/// Whether a text names a port by this label. A name that goes on is another one.
+fn names(text: &str, label: &str) -> bool {
+    text.match_indices(label).any(|(at, _)| {
+        let after = text[at + label.len()..].bytes().next();
+        after.is_none_or(|b| !(b.is_ascii_alphanumeric() || b"_.:-".contains(&b)))
+    })
 }
 
 /// Trust and ingress disciplines.
@@ -136,5 +136,20 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
             );
             seen.push(Seen::port(fabric, port, finding));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn a_name_that_goes_on_is_another_one() {
+        let found = "2 ends (spark1 rail0b, spark1 rail1.7, spark2 rail0)";
+        assert!(names(found, "spark1 rail0b"));
+        assert!(names(found, "spark2 rail0"));
+        assert!(!names(found, "spark1 rail0"));
+        assert!(!names(found, "spark1 rail1"));
+        assert!(names("spark1 rail0b and spark1 rail0", "spark1 rail0"));
     }
 }

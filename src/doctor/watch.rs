@@ -441,6 +441,10 @@ mod tests {
             .insert("out_of_sequence".parse().unwrap(), 5);
         let mut last = vec![function("a", 0, 7 + BUSY, 7), function("b", 0, 9, 9)];
         last[0].losses.insert("out_of_sequence".parse().unwrap(), 8);
+        // What stands still is no loss.
+        for look in [&mut first, &mut last] {
+            look[0].losses.insert("out_of_buffer".parse().unwrap(), 4);
+        }
         let mut watched = Watched::new(look(0, first.clone()));
         assert!(watched.findings().is_empty());
         let rate = watched.next(look(3000, last));
@@ -465,6 +469,19 @@ mod tests {
             vec![function("a", 0, 6 + BUSY, 7), function("b", 0, 9, 9)],
         ));
         assert!(watched.findings().is_empty());
+    }
+
+    #[test]
+    fn a_function_carries_nothing_below_a_thousandth_of_the_busiest() {
+        let named = |busy: u64, other: u64| {
+            let before = vec![function("a", 0, 0, 0), function("b", 0, 0, 0)];
+            let mut watched = Watched::new(look(0, before));
+            let now = vec![function("a", 0, busy, 0), function("b", 0, other, 0)];
+            watched.next(look(1000, now));
+            !watched.findings().is_empty()
+        };
+        assert!(named(5_000_000_000, 4_999_999));
+        assert!(!named(5_000_000_000, 5_000_000));
     }
 
     #[test]
@@ -533,5 +550,16 @@ mod tests {
         ] {
             assert!(read(&text.replace(from, to)).is_err(), "{from}");
         }
+        // As many counters as there are to be told, and none more.
+        let mut all: Vec<&str> = [LOSSES, DROPS].concat();
+        let mut with = |name: Option<&'static str>| {
+            all.extend(name);
+            let losses = all.iter().map(|name| (name.parse().unwrap(), 0));
+            one.functions[0].losses = losses.collect();
+            let value = crate::json::parse("x", crate::json::pretty(&one).as_bytes()).unwrap();
+            Look::read(&one.host, &At::root("x", &value)).is_ok()
+        };
+        assert!(with(None));
+        assert!(!with(Some("one_more")));
     }
 }
