@@ -556,7 +556,8 @@ mod tests {
             all.extend(name);
             let losses = all.iter().map(|name| (name.parse().unwrap(), 0));
             one.functions[0].losses = losses.collect();
-            let value = crate::json::parse("x", crate::json::pretty(&one).as_bytes()).unwrap();
+            let text = crate::json::pretty(&one);
+            let value = crate::json::parse("x", text.as_bytes()).unwrap();
             Look::read(&one.host, &At::root("x", &value)).is_ok()
         };
         assert!(with(None));
