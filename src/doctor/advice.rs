@@ -45,9 +45,6 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
     )
 }
 
-/// Most devices that a command is written out for, one by one.
-const MOST_DEVICES: usize = 8;
-
 /// The UUID of the connection that the network manager has on a device.
 fn connection(dev: &str) -> String {
     format!("\"$(nmcli -g GENERAL.CON-UUID device show {dev})\"")
@@ -89,6 +86,18 @@ impl<'a, 'b> About<'a, 'b> {
         About { fabric, ports }
     }
 
+    /// The words of each host's ports, once where hosts have the same; none where a port has none.
+    fn of_hosts(&self, word: impl Fn(usize) -> Option<String>) -> Option<BTreeSet<Vec<String>>> {
+        let of_host = |node: usize| -> Option<Vec<String>> {
+            let own = self.ports.iter().copied();
+            let own = own.filter(|port| self.fabric.ports[*port].node == node);
+            own.map(&word).collect()
+        };
+        let nodes = self.ports.iter().map(|port| self.fabric.ports[*port].node);
+        let nodes: BTreeSet<usize> = nodes.collect();
+        nodes.into_iter().map(of_host).collect()
+    }
+
     /// A command for a word that each port has: the word itself where there is one, a loop where there are
     /// several and all hosts have the same.
     fn each(
@@ -97,18 +106,7 @@ impl<'a, 'b> About<'a, 'b> {
         word: impl Fn(usize) -> Option<String>,
         command: impl Fn(&str) -> String,
     ) -> String {
-        let of_host = |node: usize| -> Option<Vec<String>> {
-            let own = self.ports.iter().copied();
-            let own = own.filter(|port| self.fabric.ports[*port].node == node);
-            own.map(&word).collect()
-        };
-        let nodes: BTreeSet<usize> = self
-            .ports
-            .iter()
-            .map(|port| self.fabric.ports[*port].node)
-            .collect();
-        let words: Option<BTreeSet<Vec<String>>> = nodes.into_iter().map(of_host).collect();
-        let words: Vec<Vec<String>> = words.into_iter().flatten().collect();
+        let words: Vec<Vec<String>> = self.of_hosts(word).into_iter().flatten().collect();
         match &words[..] {
             [only] if only.len() == 1 => command(&only[0]),
             [all] => format!(
@@ -153,26 +151,26 @@ impl<'a, 'b> About<'a, 'b> {
 
     /// A setting of the ports, made where it is made: in netplan's files, else by `nmcli`.
     fn set(&self, key: &str, nmcli: &str) -> String {
-        let in_file = |port: &usize| {
-            let netdev = &self.fabric.facts(*port).netdev;
+        let in_file = |port: usize| {
+            let netdev = &self.fabric.facts(port).netdev;
             Some(format!(
                 "netplan set --origin-hint {} 'ethernets.{netdev}.{key}'",
-                self.file(*port)?
+                self.file(port)?
             ))
         };
-        let files: Option<BTreeSet<String>> = self.ports.iter().map(in_file).collect();
-        match files.filter(|files| !files.is_empty()) {
-            Some(files) if files.len() > MOST_DEVICES => format!(
-                "netplan set --origin-hint FILE 'ethernets.DEVICE.{key}' for each port, FILE the one in /etc/netplan that names it, without .yaml; netplan apply"
-            ),
-            Some(files) => {
-                let files: Vec<String> = files.into_iter().collect();
-                format!("{}; netplan apply", files.join("; "))
-            }
-            None => self.devices(|dev| {
+        let Some(files) = self.of_hosts(in_file) else {
+            return self.devices(|dev| {
                 let connection = connection(dev);
                 format!("nmcli connection modify {connection} {nmcli} && nmcli connection up {connection}")
-            }),
+            });
+        };
+        let mut files = files.into_iter();
+        match (files.next(), files.next()) {
+            (Some(all), None) => format!("{}; netplan apply", all.join("; ")),
+            // What is right on one host makes a file too many on another.
+            _ => format!(
+                "netplan set --origin-hint FILE 'ethernets.DEVICE.{key}' for each port, FILE the one in /etc/netplan that names it, without .yaml; netplan apply"
+            ),
         }
     }
 
