@@ -991,6 +991,17 @@ mod tests {
             }
             let found = codes(&findings(&hosts, &up, None));
             assert_eq!(found, ["rule-unread", "rule-unread", "rule-unread"]);
+            // A mesh of two of which one rule of four is left is one of two.
+            let two = plan_with(&hosts, &inventories, OppositePaths::Two, strategy).unwrap();
+            let of_four = with_mesh(&plan, &inventories);
+            let mut up = with_mesh(&two, &inventories);
+            let pairs = up[0].ports.iter_mut().zip(&of_four[0].ports);
+            let (own, more) = pairs
+                .map(|(own, more)| (&mut own.details.filters, &more.details.filters))
+                .find(|(own, more)| own != more)
+                .unwrap();
+            *own = more.clone();
+            assert_eq!(codes(&findings(&hosts, &up, None)), ["left-over-rule"]);
             looked_at += 1;
         }
         assert!(looked_at > 0);
