@@ -183,7 +183,8 @@ fn a_proposed_plane_keeps_off_every_network_that_a_host_has() {
     bare(&mut inventories);
     let before = netplan::of_facts(&hosts, &inventories).unwrap();
     assert_eq!(before[0].ports[0].address.to_string(), "10.20.0.10/24");
-    let taken: Cidr = "10.20.0.0/16".parse().unwrap();
+    // A wider network, whose first address is in none of the plane's.
+    let taken: Cidr = "10.16.0.0/13".parse().unwrap();
     let route = serde_json::json!({"destination": taken.to_string(), "table": 254, "tos": 0, "kind": "unicast", "protocol": 4,
         "scope": "global", "gateway": "192.168.77.1", "dev": "enP7s7", "src": null, "metric": 100, "multipath": false, "flags": []});
     let mut document: serde_json::Value =
