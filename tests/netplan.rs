@@ -125,6 +125,7 @@ fn a_plan_and_the_facts_that_it_was_made_from_give_the_same_file() {
         "tp-interleaved",
         "swapped-ports-on-two-nodes",
         "slash-30-subnets",
+        "slash-31-subnets",
     ] {
         let (hosts, inventories) = inventories(case);
         let bytes = std::fs::read(cases().join(case).join("ring-mesh/plan.json")).unwrap();
@@ -182,12 +183,16 @@ fn a_proposed_plane_keeps_off_every_network_that_a_host_has() {
     bare(&mut inventories);
     let before = netplan::of_facts(&hosts, &inventories).unwrap();
     assert_eq!(before[0].ports[0].address.to_string(), "10.20.0.10/24");
-    let taken: Cidr = "10.20.0.0/16".parse().unwrap();
+    // A wider network, whose first address is in none of the plane's.
+    let taken: Cidr = "10.16.0.0/13".parse().unwrap();
     let route = serde_json::json!({"destination": taken.to_string(), "table": 254, "tos": 0, "kind": "unicast", "protocol": 4,
         "scope": "global", "gateway": "192.168.77.1", "dev": "enP7s7", "src": null, "metric": 100, "multipath": false, "flags": []});
     let mut document: serde_json::Value =
         serde_json::from_str(&hairpin_mesh::json::pretty(&inventories[2])).unwrap();
-    document["routes"] = serde_json::json!([route]);
+    // A default route is no network.
+    let mut default = route.clone();
+    default["destination"] = "0.0.0.0/0".into();
+    document["routes"] = serde_json::json!([route, default]);
     inventories[2] = Inventory::from_json("x", document.to_string().as_bytes()).unwrap();
     let after = netplan::of_facts(&hosts, &inventories).unwrap();
     assert_eq!(after[0].ports[0].address.to_string(), "10.30.0.10/24");
@@ -206,6 +211,60 @@ fn a_host_that_lacks_its_share_of_the_plane_gets_the_other_ends_of_its_cables() 
         ports,
         whole.iter().map(|plane| &plane.ports).collect::<Vec<_>>()
     );
+}
+
+#[test]
+fn a_cable_of_which_neither_end_has_an_address_gets_the_subnet_beside_the_others() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    let whole = netplan::of_facts(&hosts, &inventories).unwrap();
+    bare(&mut inventories[1..3]);
+    let filled = netplan::of_facts(&hosts, &inventories).unwrap();
+    for (plane, filled) in whole.iter().zip(&filled) {
+        assert_eq!(plane.ports, filled.ports, "{}", plane.host);
+    }
+}
+
+#[test]
+fn an_address_that_the_cables_other_end_has_is_not_given_twice() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    bare(&mut inventories[1..2]);
+    // On the first plane spark2 has 11 here.
+    let mut ports = inventories[0].ports.iter_mut();
+    let far = ports.find(|port| port.netdev.as_str() == "enP2p1s0f0np0");
+    far.unwrap().ipv4 = Fact::Known(vec!["10.20.0.11/24".parse().unwrap()]);
+    let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+    let own: Vec<String> = planes[1]
+        .ports
+        .iter()
+        .map(|port| port.address.to_string())
+        .collect();
+    assert_eq!(own, ["10.20.1.10/24", "10.20.0.1/24"]);
+}
+
+#[test]
+fn no_plane_is_proposed_where_no_octet_is_whole_of_the_network_part() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    bare(&mut inventories);
+    for port in inventories.iter_mut().flat_map(|node| &mut node.ports) {
+        if let Some(own) = port.ipv4.known().and_then(|all| all.first().copied()) {
+            let [_, _, cable, end] = own.address.octets();
+            let wide = format!("10.{}.0.{end}/12", 16 * (cable + 1));
+            port.ipv4 = Fact::Known(vec![wide.parse().unwrap()]);
+        }
+    }
+    let trouble = netplan::of_facts(&hosts, &inventories).unwrap_err();
+    assert!(
+        trouble[0].contains("no address that is free"),
+        "{trouble:?}"
+    );
+}
+
+#[test]
+fn a_plan_without_subnets_is_refused() {
+    let bytes =
+        std::fs::read(cases().join("topology/adjacent-gateway/ring-mesh/plan.json")).unwrap();
+    let trouble = netplan::of_plan(&Plan::from_json("plan.json", &bytes).unwrap()).unwrap_err();
+    assert!(trouble[0].contains("without their subnets"), "{trouble:?}");
 }
 
 #[test]

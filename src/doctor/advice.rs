@@ -13,10 +13,16 @@ use crate::names::Cidr;
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
 pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
     let about = About::of(fabric, finding);
-    if finding.code == "port-address" && finding.found.starts_with("no IPv4 address") {
+    let is_bare = finding.code == "port-address" && finding.found.starts_with("no IPv4 address");
+    if is_bare {
         finding.advice = about.address().or(finding.advice.take());
     }
-    if finding.advice.is_none() {
+    // Of these `plan` tells a reason, and here is what to do.
+    let is_reason = matches!(
+        finding.code,
+        "gid-index-differs" | "hairpin-queue-unsaid" | "hca-names-differ"
+    );
+    if finding.advice.is_none() || is_reason {
         finding.advice = about.advice(finding);
     }
     for consequence in &mut finding.consequences {
@@ -38,9 +44,6 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
         "hairpin-mesh inventory --out facts{all}; hairpin-mesh netplan --inventory facts {names}"
     )
 }
-
-/// Most devices that a command is written out for, one by one.
-const MOST_DEVICES: usize = 8;
 
 /// The UUID of the connection that the network manager has on a device.
 fn connection(dev: &str) -> String {
@@ -83,6 +86,18 @@ impl<'a, 'b> About<'a, 'b> {
         About { fabric, ports }
     }
 
+    /// The words of each host's ports, once where hosts have the same; none where a port has none.
+    fn of_hosts(&self, word: impl Fn(usize) -> Option<String>) -> Option<BTreeSet<Vec<String>>> {
+        let of_host = |node: usize| -> Option<Vec<String>> {
+            let own = self.ports.iter().copied();
+            let own = own.filter(|port| self.fabric.ports[*port].node == node);
+            own.map(&word).collect()
+        };
+        let nodes = self.ports.iter().map(|port| self.fabric.ports[*port].node);
+        let nodes: BTreeSet<usize> = nodes.collect();
+        nodes.into_iter().map(of_host).collect()
+    }
+
     /// A command for a word that each port has: the word itself where there is one, a loop where there are
     /// several and all hosts have the same.
     fn each(
@@ -91,18 +106,7 @@ impl<'a, 'b> About<'a, 'b> {
         word: impl Fn(usize) -> Option<String>,
         command: impl Fn(&str) -> String,
     ) -> String {
-        let of_host = |node: usize| -> Option<Vec<String>> {
-            let own = self.ports.iter().copied();
-            let own = own.filter(|port| self.fabric.ports[*port].node == node);
-            own.map(&word).collect()
-        };
-        let nodes: BTreeSet<usize> = self
-            .ports
-            .iter()
-            .map(|port| self.fabric.ports[*port].node)
-            .collect();
-        let words: Option<BTreeSet<Vec<String>>> = nodes.into_iter().map(of_host).collect();
-        let words: Vec<Vec<String>> = words.into_iter().flatten().collect();
+        let words: Vec<Vec<String>> = self.of_hosts(word).into_iter().flatten().collect();
         match &words[..] {
             [only] if only.len() == 1 => command(&only[0]),
             [all] => format!(
@@ -146,25 +150,27 @@ impl<'a, 'b> About<'a, 'b> {
     }
 
     /// A setting of the ports, made where it is made: in netplan's files, else by `nmcli`.
-    fn set(&self, netplan: impl Fn(usize) -> String, nmcli: &str) -> String {
-        let in_file = |port: &usize| {
-            let netdev = &self.fabric.facts(*port).netdev;
-            let key = netplan(*port);
+    fn set(&self, key: &str, nmcli: &str) -> String {
+        let in_file = |port: usize| {
+            let netdev = &self.fabric.facts(port).netdev;
             Some(format!(
                 "netplan set --origin-hint {} 'ethernets.{netdev}.{key}'",
-                self.file(*port)?
+                self.file(port)?
             ))
         };
-        let files: Option<BTreeSet<String>> = self.ports.iter().map(in_file).collect();
-        match files.filter(|files| !files.is_empty() && files.len() <= MOST_DEVICES) {
-            Some(files) => {
-                let files: Vec<String> = files.into_iter().collect();
-                format!("{}; netplan apply", files.join("; "))
-            }
-            None => self.devices(|dev| {
+        let Some(files) = self.of_hosts(in_file) else {
+            return self.devices(|dev| {
                 let connection = connection(dev);
                 format!("nmcli connection modify {connection} {nmcli} && nmcli connection up {connection}")
-            }),
+            });
+        };
+        let mut files = files.into_iter();
+        match (files.next(), files.next()) {
+            (Some(all), None) => format!("{}; netplan apply", all.join("; ")),
+            // What is right on one host makes a file too many on another.
+            _ => format!(
+                "netplan set --origin-hint FILE 'ethernets.DEVICE.{key}' for each port, FILE the one in /etc/netplan that names it, without .yaml; netplan apply"
+            ),
         }
     }
 
@@ -201,7 +207,7 @@ impl<'a, 'b> About<'a, 'b> {
         let again = "hairpin-mesh up on this node";
         let unread = finding.found.contains("not observed: ");
         Some(match finding.code {
-        "hairpin-queue-unknown" | "port-eswitch" | "port-steering" | "port-tc-offload" | "port-rdma-state" | "port-rdma-mtu" | "rule-unread" | "route-unread" | "marker-unread" if unread => "collect the facts as root: sudo hairpin-mesh inventory (over SSH: a user who may sudo without a password)".into(),
+        "port-address" | "port-gid" | "hairpin-queue-unknown" | "port-eswitch" | "port-steering" | "port-tc-offload" | "port-rdma-state" | "port-rdma-mtu" | "rule-unread" | "route-unread" | "marker-unread" if unread => "collect the facts as root: sudo hairpin-mesh inventory (over SSH: a user who may sudo without a password)".into(),
         "nic-missing" => "see journalctl -k -g 'mlx5|AER|pcieport' for what took it away; a power cycle with the cord out brings a NIC back that an AER error took".into(),
         "function-missing" => "see journalctl -k -g 'mlx5|cx7-pcie-hotplug|AER' and the cable; echo 1 >/sys/bus/pci/rescan looks for it again".into(),
         "port-driver" => "see which driver holds the function: lspci -k; modprobe mlx5_core mlx5_ib".into(),
@@ -228,12 +234,12 @@ impl<'a, 'b> About<'a, 'b> {
         "cabling-wire-differs" => "the plug is in another socket than the addresses are made for: move the plug, or the addresses".into(),
         "peer-route-missing" => format!("{}: the connected route comes with address and link; {}", self.devices(|dev| format!("ip addr show {dev}")), self.devices(|dev| format!("nmcli connection up {}", connection(dev)))),
         "peer-route-elsewhere" => "take the more specific or cheaper route away, or the network that made it out of the fabric's range".into(),
-        "port-mtu" => format!("while nothing uses the fabric: {}; until the next boot alone: {}", self.set(|_| "mtu=9000".into(), "802-3-ethernet.mtu 9000"), self.devices(|dev| format!("ip link set {dev} mtu 9000"))),
+        "port-mtu" => format!("while nothing uses the fabric: {}; until the next boot alone: {}", self.set("mtu=9000", "802-3-ethernet.mtu 9000"), self.devices(|dev| format!("ip link set {dev} mtu 9000"))),
         "port-rdma-mtu" => format!("it follows the MTU of the network device. While nothing uses the fabric: {}; then hairpin-mesh up, as routes went with the link", self.devices(|dev| format!("ip link set {dev} down && ip link set {dev} up"))),
         "gid-moved" | "gid-index-differs" => format!("pin no index: look it up by address. To pack the table, stop what holds RDMA devices open (rdma resource show qp), then take the address away and give it again: {}", self.devices(|dev| format!("nmcli device disconnect {dev} && nmcli device connect {dev}"))),
         "gid-stale" => "something still holds the entry: stop what has the RDMA device open (rdma resource show qp), and it goes".into(),
-        "port-gid" if self.is_addressed() => format!("the address is there, and no RoCE v2 GID of it: stop what holds the RDMA device open (rdma resource show qp), then {}", self.devices(|dev| format!("nmcli device disconnect {dev} && nmcli device connect {dev}"))),
-        "port-gid" | "gid-zero" => "GIDs follow from the address of the port: it comes first".into(),
+        "port-gid" => format!("the address is there, and no RoCE v2 GID of it: stop what holds the RDMA device open (rdma resource show qp), then {}", self.devices(|dev| format!("nmcli device disconnect {dev} && nmcli device connect {dev}"))),
+        "gid-zero" => "GIDs follow from the address of the port: it comes first".into(),
         "devices-carry-nothing" => "first address and MTU, then the program's flags, then hairpin-mesh doctor again for the counters".into(),
         "hairpin-queue-size" | "hairpin-queue-unknown" | "hairpin-queue-odd" => "while nothing uses the fabric: hairpin-mesh hairpin-queue 8192; until then no message above 81920 bytes".into(),
         "hairpin-queue-pending" => "the value is set and the driver runs with its default: while nothing uses the fabric, hairpin-mesh hairpin-queue 8192; it survives no boot, so the mesh's unit does it each time".into(),
@@ -274,11 +280,5 @@ impl<'a, 'b> About<'a, 'b> {
         "hairpin-queue-unsaid" => "hairpin-mesh inventory tells whether it is loaded".into(),
         _ => return None,
     })
-    }
-
-    /// Whether all of its ports have an address.
-    fn is_addressed(&self) -> bool {
-        let mut ports = self.ports.iter();
-        !self.ports.is_empty() && ports.all(|port| self.fabric.ports[*port].address.is_some())
     }
 }

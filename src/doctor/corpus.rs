@@ -12,6 +12,7 @@ use super::env::Environment;
 use super::nccl::Log;
 use super::{Case, Diagnosis, ParityRow, examine};
 use crate::facts::Inventory;
+use crate::finding::Finding;
 use crate::names::HostName;
 use crate::plan::Plan;
 
@@ -21,9 +22,12 @@ fn examined(case: &Folder) -> Diagnosis {
     let given = std::fs::read_to_string(case.folder.join("arguments")).unwrap_or_default();
     let words: Vec<&str> = given.split_whitespace().collect();
     let (plan, hosts) = match words[..] {
-        ["--plan", path] => {
+        ["--plan", path, ref given @ ..] => {
             let plan = Plan::from_json("plan.json", &read(&case.folder.join(path))).unwrap();
-            let hosts = plan.hosts.clone();
+            let hosts = match given {
+                [] => plan.hosts.clone(),
+                given => given.iter().map(|host| host.parse().unwrap()).collect(),
+            };
             (Some(plan), hosts)
         }
         [] => {
@@ -116,19 +120,39 @@ fn tables(diagnosis: &Diagnosis) -> BTreeSet<String> {
         .collect()
 }
 
-/// Compares what was told with the file of that name, or writes it.
-fn compare(file: &str, told: &str) {
-    let path = super::changes::root().join(file);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, told).unwrap();
-    } else {
-        assert_eq!(told, std::fs::read_to_string(path).unwrap(), "{file}");
+/// Codes of findings with what is to be done about them, and whether they are a cause: else they follow from
+/// one, or are notes.
+type Advice = BTreeSet<(&'static str, bool, String)>;
+
+fn advice(all: &mut Advice, findings: &[Finding], cause: bool) {
+    for finding in findings {
+        let text = finding.advice.as_deref().unwrap_or("nothing");
+        all.insert((finding.code, cause, text.to_owned()));
+        advice(all, &finding.consequences, false);
     }
+}
+
+/// The advice that no `expected.txt` shows: of codes that are a cause in no case.
+fn advice_of_no_cause(all: &Advice) -> String {
+    let causes: BTreeSet<&str> = all.iter().filter(|row| row.1).map(|row| row.0).collect();
+    let others = all.iter().filter(|row| !causes.contains(row.0));
+    others
+        .map(|(code, _, text)| format!("{code}: {text}\n"))
+        .collect()
+}
+
+/// Holds a golden file beside the cases against what comes out.
+fn golden(name: &str, told: &str) {
+    let path = super::changes::root().join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, told).unwrap();
+    }
+    assert_eq!(told, std::fs::read_to_string(&path).unwrap(), "{name}");
 }
 
 #[test]
 fn every_case_is_judged_alike_without_the_program() {
-    let (mut told, mut shown) = (String::new(), String::new());
+    let (mut told, mut shown, mut advised) = (String::new(), String::new(), Advice::new());
     let cases = cases();
     let name = |case: &Folder| {
         case.folder
@@ -151,7 +175,10 @@ fn every_case_is_judged_alike_without_the_program() {
                 shown += &format!("{name}: {line}\n");
             }
         }
+        advice(&mut advised, &diagnosis.findings, true);
+        advice(&mut advised, &diagnosis.notes, false);
     }
-    compare("checks.txt", &told);
-    compare("tables.txt", &shown);
+    golden("checks.txt", &told);
+    golden("tables.txt", &shown);
+    golden("advice.txt", &advice_of_no_cause(&advised));
 }

@@ -731,10 +731,8 @@ fn maps(look: &mut Look, plan: Option<&Plan>, ordered: bool) {
     let Some(value) = look.env.get(VARIABLE).map(str::to_owned) else {
         return;
     };
-    if let Some(plan) = plan
-        .filter(|plan| plan.opposite_paths == OppositePaths::Two && paths == OppositePaths::Four)
-    {
-        let _ = plan;
+    let of_two = plan.is_some_and(|plan| plan.opposite_paths == OppositePaths::Two);
+    if of_two && paths == OppositePaths::Four {
         let is_up = look.fabric.inventories.iter().any(|node| {
             node.ports.iter().any(|port| {
                 port.details.filters.known().is_some_and(|all| {
@@ -960,7 +958,8 @@ mod tests {
 
     #[test]
     fn assignments_are_read_as_a_shell_reads_them() {
-        let env = read("# first\nexport A=1 B='x y' C=\"p\\\"q\"\nD=a;b # rest\nE=\n");
+        let env = read("# first\nexport A=1 B='x y' C=\"p\\\"q\"\nD=a;b # rest\nE=\n_G1=x#y\n");
+        assert_eq!(env.get("_G1"), Some("x#y"));
         let get = |name| env.get(name);
         assert_eq!(
             (get("A"), get("B"), get("C")),
@@ -974,21 +973,25 @@ mod tests {
         let before = Some(("A".to_owned(), "x,".to_owned()));
         assert_eq!(read("A=x, y").other, [(before, "y".to_owned())]);
         assert_eq!(read("A=1\nA=2").get("A"), Some("2"));
+        let env = read("1A=1 A-B=2 =3 --option=4");
+        assert_eq!((env.variables.len(), env.other.len()), (0, 4));
     }
 
     #[test]
     fn what_is_no_text_or_too_much_is_refused() {
         assert!(Environment::read("x", &[0xff, 0xfe]).is_err());
         assert!(Environment::read("x", b"A=\0").is_err());
-        assert!(Environment::read("x", &vec![b'A'; LARGEST + 1]).is_err());
-        assert!(Environment::read("x", "a ".repeat(MOST_VARIABLES + 1).as_bytes()).is_err());
+        let of_bytes = |count| Environment::read("x", &vec![b'A'; count]);
+        assert!(of_bytes(262_144).is_ok() && of_bytes(262_145).is_err());
+        let of_words = |count| Environment::read("x", "a A=1 ".repeat(count).as_bytes());
+        assert!(of_words(2048).is_ok() && of_words(2049).is_err());
     }
 
     #[test]
     fn the_distance_of_words_counts_letters() {
         assert_eq!(distance("NCCL_IB_HCA", "NCCL_IB_HCA"), 0);
         assert_eq!(distance("NCCL_IB_HCAS", "NCCL_IB_HCA"), 1);
-        assert_eq!(distance("", "abc"), 3);
+        assert_eq!((distance("", "abc"), distance("abc", "")), (3, 3));
         assert_eq!(distance("abd", "abc"), 1);
     }
 }

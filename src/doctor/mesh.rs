@@ -15,13 +15,9 @@ use crate::mesh::wanted::Wanted;
 use crate::names::{HostName, Mac, RdmaName, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
-    FIRST_PREFERENCE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, ROUTE_PROTOCOL,
-    WANTED_HAIRPIN_QUEUE, size_cap,
+    MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
 };
 use crate::plan::{Choices, HostPlan, OppositePaths, Plan, RouteStrategy, assemble};
-
-/// Rules of a ring with two paths per opposite pair: eight diagonals.
-const RULES_OF_TWO_PATHS: usize = 8;
 
 /// What of a mesh is on a host.
 #[derive(Default, Clone, Copy)]
@@ -115,7 +111,7 @@ pub(super) fn look(
             continue;
         };
         let has_any = traces[node].any();
-        let present = present(&plan, &share, &fabric.inventories[node]);
+        let present = present(&share, &fabric.inventories[node]);
         let wanted = Wanted::of(&share);
         if !has_any && observed(&present) {
             let others: Vec<&str> = (0..fabric.hosts.len())
@@ -306,20 +302,9 @@ fn observed(present: &Present) -> bool {
 /// The plan of the ring that the facts make, in the shape that the mesh seems to have.
 fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
     fabric.ring.as_ref()?;
-    let filters = || {
-        let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
-        ports.flat_map(|port| port.details.filters.known().into_iter().flatten())
-    };
-    let ours: BTreeSet<u16> = filters()
-        .filter(|filter| {
-            filter.protocol.0 == MARKED_ETHERTYPE && u32::from(filter.pref) >= FIRST_PREFERENCE
-        })
-        .map(|filter| filter.pref)
-        .collect();
-    let four = match case.plan {
-        Some(plan) => plan.opposite_paths == OppositePaths::Four,
-        // The default selection has half of the rules.
-        None => ours.len() > RULES_OF_TWO_PATHS,
+    let selections = match case.plan {
+        Some(plan) => vec![plan.opposite_paths],
+        None => vec![OppositePaths::Two, OppositePaths::Four],
     };
     let scope_link = match case.plan {
         Some(plan) => !plan.neighbours.is_empty(),
@@ -337,11 +322,7 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
         }
     };
     let choices = Choices {
-        opposite_paths: if four {
-            OppositePaths::Four
-        } else {
-            OppositePaths::Two
-        },
+        opposite_paths: OppositePaths::Two,
         gid_index: fabric.gid_index,
         hairpin_queue_size: fabric.hairpin_queue_size,
         hairpin_queue_wanted: Some(WANTED_HAIRPIN_QUEUE),
@@ -353,7 +334,7 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
         identities: Default::default(),
     };
     // The head decides the ring ranks, and so the numbers of the rules. Without a plan it is the one whose
-    // numbers fit best what is there, the first host before others.
+    // rules fit best what is there, the first host before others, two paths before four.
     let order = case.plan.map(|plan| plan.hosts.clone()).filter(|hosts| {
         hosts.len() == fabric.hosts.len() && hosts.iter().all(|host| fabric.hosts.contains(host))
     });
@@ -368,39 +349,48 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
             })
             .collect(),
     };
-    let two = Choices {
-        opposite_paths: OppositePaths::Two,
-        ..choices.clone()
-    };
-    let plan_for = |order: &Vec<HostName>| {
+    let plans_for = |order: &Vec<HostName>| {
         let inventories: Option<Vec<Inventory>> = order
             .iter()
             .map(|host| Some(fabric.inventories[fabric.node(host.as_str())?].clone()))
             .collect();
         let ring = crate::plan::derive(order, &inventories?, None).ring?;
-        assemble(&ring, order, &choices)
-            .or_else(|_| assemble(&ring, order, &two))
-            .ok()
+        let with = |paths: &OppositePaths| {
+            let choices = Choices {
+                opposite_paths: *paths,
+                ..choices.clone()
+            };
+            assemble(&ring, order, &choices).ok()
+        };
+        Some(selections.iter().filter_map(with).collect::<Vec<Plan>>())
     };
-    let plans = orders.iter().filter_map(plan_for);
-    plans.min_by_key(|plan| missing(plan, fabric))
+    let plans = orders.iter().filter_map(plans_for).flatten();
+    plans.min_by_key(|plan| misfit(plan, fabric))
 }
 
-/// How many rules of a plan are not there as it has them.
-fn missing(plan: &Plan, fabric: &Fabric) -> usize {
+/// How many rules of a plan are not there as it has them, and how many of a mesh are that it has not, where
+/// rules were read.
+fn misfit(plan: &Plan, fabric: &Fabric) -> usize {
     let of = |(node, host): (usize, &HostName)| {
         let share = plan.for_host(host.as_str())?;
-        let wanted = Wanted::of(&share);
         let inventory = &fabric.inventories[node];
-        let there = |(dev, rule): &&(crate::names::NetdevName, Filter)| {
+        let mut missing = 0;
+        let mut found = 0;
+        for (dev, rule) in &Wanted::of(&share).rules {
             let port = inventory.ports.iter().find(|port| port.netdev == *dev);
-            let filters = port.and_then(|port| port.details.filters.known());
-            filters.is_some_and(|all| {
-                all.iter()
-                    .any(|found| crate::mesh::compare::same_rule(found, rule))
-            })
-        };
-        Some(wanted.rules.iter().filter(|rule| !there(rule)).count())
+            let Some(filters) = port.and_then(|port| port.details.filters.known()) else {
+                continue;
+            };
+            if filters
+                .iter()
+                .any(|filter| crate::mesh::compare::same_rule(filter, rule))
+            {
+                found += 1;
+            } else {
+                missing += 1;
+            }
+        }
+        Some(missing + Traces::of(inventory).rules.saturating_sub(found))
     };
     fabric.hosts.iter().enumerate().filter_map(of).sum()
 }
@@ -498,7 +488,7 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
 }
 
 /// What a host's inventory says of its share of the plan, as `verify` reads it from the kernel.
-fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
+fn present(share: &HostPlan, inventory: &Inventory) -> Present {
     let ports = share.ports.iter().map(|row| {
         let Some(facts) = inventory
             .ports
@@ -521,15 +511,6 @@ fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
         };
         let details = &facts.details;
         let text = |mode: &Option<String>| mode.as_deref().map(Text::from);
-        let entry = match &facts.gids {
-            crate::facts::Gids::Table(table) => Fact::Known(
-                table
-                    .iter()
-                    .find(|entry| entry.index == plan.gid_index)
-                    .cloned(),
-            ),
-            _ => Fact::unmentioned(),
-        };
         PortNow {
             netdev: row.netdev.clone(),
             link: Fact::Known(Some(LinkNow {
@@ -546,7 +527,8 @@ fn present(plan: &Plan, share: &HostPlan, inventory: &Inventory) -> Present {
                 .rdma_state
                 .as_ref()
                 .map(|state| Some(state.as_str().into())),
-            gid: entry,
+            // GIDs are looked at for themselves.
+            gid: Fact::unmentioned(),
             qdiscs: details.qdiscs.clone(),
             filters: details.filters.clone(),
             neighbours: details.neighbours.clone(),
@@ -609,7 +591,7 @@ fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<S
         let flower = rule.flower.as_ref()?;
         let edits = flower.actions.iter().flat_map(|action| &action.edits);
         let written: Vec<&str> = edits
-            .filter(|edit| edit.offset < 8)
+            .filter(|edit| matches!(edit.offset, 0 | 4))
             .map(|edit| edit.value.as_str())
             .collect();
         let written = written.concat();
@@ -953,6 +935,93 @@ mod tests {
             }
         }
         assert!(looked_at > 30, "{looked_at}");
+    }
+
+    /// Codes of everything that is found, causes and what follows.
+    fn codes(findings: &[Finding]) -> Vec<&'static str> {
+        let below = |finding: &Finding| {
+            let mut all = vec![finding.code];
+            all.extend(codes(&finding.consequences));
+            all
+        };
+        findings.iter().flat_map(below).collect()
+    }
+
+    #[test]
+    fn a_plan_that_is_given_is_what_the_mesh_has_to_be_like() {
+        let (hosts, inventories) = rings().swap_remove(0);
+        let plan_of = |hosts: &[HostName], inventories: &[Inventory]| {
+            let strategy = RouteStrategy::AdjacentGateway;
+            plan_with(hosts, inventories, OppositePaths::Two, strategy).unwrap()
+        };
+        let plan = plan_of(&hosts, &inventories);
+        let up = with_mesh(&plan, &inventories);
+        // Another head: other numbers of the same rules.
+        let (mut others, mut theirs) = (hosts.clone(), inventories.clone());
+        others.rotate_left(1);
+        theirs.rotate_left(1);
+        let other = plan_of(&others, &theirs);
+        let found = codes(&findings(&hosts, &up, Some(&other)));
+        assert!(found.contains(&"rule-missing"), "{found:?}");
+        // Of hosts that are not here nothing can be held against it: the facts say what has to be.
+        let mut strange = serde_json::to_string(&plan).unwrap();
+        for host in &hosts {
+            strange = strange.replace(host.as_str(), &format!("of-another-ring-{host}"));
+        }
+        let strange = Plan::from_json("plan.json", strange.as_bytes()).unwrap();
+        let mut less = up.clone();
+        less[0].node.markers = Fact::Known(Vec::new());
+        let found = codes(&findings(&hosts, &less, Some(&strange)));
+        assert!(found.contains(&"mesh-other-plan"), "{found:?}");
+        assert!(found.contains(&"marker-missing"), "{found:?}");
+    }
+
+    #[test]
+    fn a_mesh_of_four_paths_is_known_by_the_rules_of_the_hosts_that_were_read() {
+        let strategy = RouteStrategy::AdjacentGateway;
+        let mut looked_at = 0;
+        for (hosts, inventories) in rings() {
+            let four = plan_with(&hosts, &inventories, OppositePaths::Four, strategy);
+            let Some(plan) = four else {
+                continue;
+            };
+            let mut up = with_mesh(&plan, &inventories);
+            for port in up[1..].iter_mut().flat_map(|node| &mut node.ports) {
+                port.details.filters = Fact::because("no rights");
+            }
+            let found = codes(&findings(&hosts, &up, None));
+            assert_eq!(found, ["rule-unread", "rule-unread", "rule-unread"]);
+            // A mesh of two of which one rule of four is left is one of two.
+            let two = plan_with(&hosts, &inventories, OppositePaths::Two, strategy).unwrap();
+            let of_four = with_mesh(&plan, &inventories);
+            let mut up = with_mesh(&two, &inventories);
+            let pairs = up[0].ports.iter_mut().zip(&of_four[0].ports);
+            let (own, more) = pairs
+                .map(|(own, more)| (&mut own.details.filters, &more.details.filters))
+                .find(|(own, more)| own != more)
+                .unwrap();
+            *own = more.clone();
+            assert_eq!(codes(&findings(&hosts, &up, None)), ["left-over-rule"]);
+            looked_at += 1;
+        }
+        assert!(looked_at > 0);
+    }
+
+    #[test]
+    fn a_plan_most_of_whose_ports_are_not_here_is_of_another_ring() {
+        let (hosts, inventories) = rings().swap_remove(0);
+        let strategy = RouteStrategy::AdjacentGateway;
+        let plan = plan_with(&hosts, &inventories, OppositePaths::Two, strategy).unwrap();
+        for replaced in 0..=16 {
+            let mut now = inventories.clone();
+            let ports = now.iter_mut().flat_map(|node| &mut node.ports);
+            for (i, port) in ports.take(replaced).enumerate() {
+                port.mac = Mac([0x4c, 0xbb, 0x47, 0xff, 0xff, i as u8]);
+            }
+            let found = codes(&findings(&hosts, &now, Some(&plan)));
+            let another = found.contains(&"mesh-other-plan");
+            assert_eq!(another, replaced > 8, "{replaced}: {found:?}");
+        }
     }
 
     #[test]

@@ -616,6 +616,14 @@ mod tests {
     }
 
     #[test]
+    fn a_log_of_many_ranks_is_read_whole_and_what_is_kept_of_it_has_a_limit() {
+        assert_eq!(LONGEST, 268_435_456);
+        let line = |i| format!("NCCL INFO Subnet-aware routing: overriding dev {i} with dev 0\n");
+        let log = Log::read("x", (0..300).map(line).collect::<String>().as_bytes());
+        assert_eq!(log.overrides.len(), 256);
+    }
+
+    #[test]
     fn any_bytes_are_a_log() {
         let log = Log::read("x", &[0xff; 10_000]);
         assert_eq!((log.lines, log.net), (0, 0));

@@ -175,7 +175,7 @@ pub(super) fn beside(far: Cidr, like: Cidr) -> Option<Cidr> {
         prefix: far.prefix,
     };
     let host = u32::from(like.address) & (last - network);
-    std::iter::once(network | host)
+    std::iter::once(network + host)
         .chain((network..=last).take(256))
         .map(with)
         .find(|address| address.address != far.address && address.unusable().is_none())
