@@ -16,7 +16,7 @@ pub fn standing(word: &str) -> String {
         "ok" => AnsiColor::Green.on_default(),
         _ => WARNING,
     };
-    format!("{style}{word:<12}{style:#}")
+    format!("{style}{word:<11}{style:#} ")
 }
 
 /// Writes a result to stdout. A reader that went away is no error.

@@ -310,3 +310,65 @@ fn removal_names_the_copies_of_the_network_manager_and_flushes_and_nothing_is_wr
     assert!(check.status.success(), "{check:?}");
     assert!(!Path::new("/etc/netplan/41-sparkring-plane2.yaml").exists());
 }
+
+/// Gives the ports of a domain other addresses.
+fn readdress(inventories: &mut [Inventory], second: bool, with: impl Fn(Cidr) -> String) {
+    let ports = inventories.iter_mut().flat_map(|own| &mut own.ports);
+    for port in ports.filter(|port| (port.place().unwrap().pci_domain != 0) == second) {
+        let own = port.ipv4.known().unwrap()[0];
+        port.ipv4 = Fact::Known(vec![with(own).parse().unwrap()]);
+    }
+}
+
+#[test]
+fn a_proposed_plane_stays_in_the_range_that_the_first_one_is_in() {
+    for (first, second) in [
+        ("198.18", "198.19"),
+        ("100.64", "100.74"),
+        ("100.118", "100.72"),
+        ("172.28", "172.22"),
+    ] {
+        let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+        bare(&mut inventories);
+        readdress(&mut inventories, false, |own| {
+            own.to_string().replace("10.10", first)
+        });
+        let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+        for port in planes.iter().flat_map(|plane| &plane.ports) {
+            let address = port.address.to_string();
+            assert!(address.starts_with(second), "{first}: {address}");
+        }
+    }
+}
+
+#[test]
+fn an_address_that_a_host_gave_itself_is_none() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    let whole = netplan::of_facts(&hosts, &inventories).unwrap();
+    readdress(&mut inventories, true, |own| {
+        let [.., c, d] = own.address.octets();
+        format!("169.254.{}.{d}/16", c + 1)
+    });
+    let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+    for (plane, whole) in planes.iter().zip(&whole) {
+        assert!(plane.proposed);
+        assert_eq!(plane.ports, whole.ports);
+    }
+}
+
+#[test]
+fn ends_of_no_common_subnet_are_refused_by_name() {
+    let (hosts, mut inventories) = inventories("own-inventories-queue-applied");
+    readdress(&mut inventories[3..], true, |own| {
+        own.to_string().replace("10.20.3", "10.30.3")
+    });
+    let trouble = netplan::of_facts(&hosts, &inventories).unwrap_err();
+    assert_eq!(trouble.len(), 2, "{trouble:?}");
+    for line in trouble {
+        assert!(
+            line.contains("10.20.3.") && line.contains("10.30.3."),
+            "{line}"
+        );
+        assert!(line.contains("spark4") && line.contains("two addresses of one subnet wanted"));
+    }
+}

@@ -319,6 +319,7 @@ fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
     let mut text = String::new();
     let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
     let head = match diagnosis.findings.len() {
+        0 if hosts.is_empty() => output::standing("not observed"),
         0 => output::standing("ok"),
         _ => output::standing(
             if diagnosis
@@ -333,6 +334,7 @@ fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
         ),
     };
     let causes = match diagnosis.findings.len() {
+        0 if hosts.is_empty() => "no host was read".to_owned(),
         0 => "nothing wrong was found".to_owned(),
         1 => "1 cause".to_owned(),
         n => format!("{n} causes, the first one first"),

@@ -9,6 +9,7 @@ use crate::doctor::fabric::Fabric;
 use crate::doctor::netplan::beside;
 use crate::finding::Finding;
 use crate::names::Cidr;
+use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
 
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
 pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
@@ -218,7 +219,7 @@ impl<'a, 'b> About<'a, 'b> {
         "port-rdma" => "modprobe mlx5_ib; rdma link".into(),
         "port-rdma-state" | "port-rdma-phys" => format!("rdma link; {}; it follows the link of its network device", self.devices(|dev| format!("ethtool {dev}"))),
         "port-rate" => format!("{} at both ends: plug, cable and auto-negotiation", self.devices(|dev| format!("ethtool {dev}"))),
-        "pcie-degraded" => format!("update the firmware of the board (one of before April 2026 wires the second controller with two lanes), then a power cycle; {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
+        "pcie-degraded" => format!("update the firmware of the board (one of before April 2026 wires the second controller with two lanes) where it is older, else look at the slot's own speed and at AER errors; then a power cycle; {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
         "port-address" => format!("an address of its cable's subnet, and MTU 9000; the GID follows. {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
         "plane-subnet-shared" => "give each cable and domain a subnet of its own, in the files or connections that give these addresses (netplan get, nmcli connection show), then netplan apply or nmcli connection up UUID".into(),
         "address-repeated" | "address-off-cable" | "address-prefix-differs" | "port-prefix" | "address-overlaps" | "port-in-two-subnets" => "change the address in the file or connection that gives it (netplan get, nmcli connection show), then netplan apply or nmcli connection up NAME".into(),
@@ -267,10 +268,14 @@ impl<'a, 'b> About<'a, 'b> {
         "route-linkdown" => "the link of its port comes first (ip link show); then hairpin-mesh up on this node".into(),
         "marker-other" => "it tags other packets than the mesh's: systemctl cat dsv41-mesh-marker@DEVICE.service tells who says so; take that drop-in away, systemctl daemon-reload, and while nothing uses the fabric restart that unit".into(),
         "rdma-core-old" => "apt-get install --only-upgrade rdma-core libibverbs1 ibverbs-providers, then restart the markers: hairpin-mesh up on this node".into(),
+        "env-cap-over-queue" if self.fabric.hairpin_queue_size >= WANTED_HAIRPIN_QUEUE => "lower it: no larger queue can be loaded".into(),
         "env-cap-over-queue" => "lower it, or while nothing uses the fabric: hairpin-mesh hairpin-queue 8192 on each node".into(),
         "env-unknown-name" => "write it as what reads it has it, or take it out".into(),
         "env-hca-missing" | "env-hca-unknown" | "env-hca-order" | "env-hca-twice" | "env-hca-space" | "env-hca-filter" => "name each HCA once, exactly as rdma link has it, in the order of env.txt of the plan folder, joined by commas alone".into(),
         "env-gid-index" => "take it out, or set the index that every port has: hairpin-mesh plan prints it into env.txt when it is not 3".into(),
+        "env-without-mesh" => "hairpin-mesh up on each node, before the engine starts".into(),
+        "env-nothing-read" => "give the file that the engine or its launcher is started with".into(),
+        _ if finding.code.starts_with("env-") && finding.object.as_deref().is_some_and(|name| name.starts_with("NCCL_")) && !finding.code.starts_with("env-hca-") && !matches!(finding.code, "env-unknown-name" | "env-gid-index") => "correct it in the file".into(),
         "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => "correct it in the file; what the engine needs is in env.txt of the plan folder".into(),
         "nccl-library-unread" => "is the path right on every host, and readable? hairpin-mesh doctor --nccl-library PATH HOST...".into(),
         "nccl-log-empty" => "run the program with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV, and give that log".into(),

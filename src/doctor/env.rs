@@ -32,7 +32,7 @@ pub struct Environment {
 
 impl Environment {
     /// Reads one: assignments on one line or on many, with or without `export`, quotes and comments as a
-    /// shell has them.
+    /// shell has them; lines of a systemd unit and of a compose file, too.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Environment, DocumentError> {
         let error = |what: String| DocumentError {
             place: name.to_owned(),
@@ -56,7 +56,25 @@ impl Environment {
         };
         for line in text.lines() {
             let mut before: Option<(String, String)> = None;
-            for word in words(line) {
+            let words = words(line);
+            // A mapping of YAML, as a compose file has it. JSON is none: its values end with a comma.
+            let mapping = match &words[..] {
+                [key, value] if !line.trim_start().starts_with('"') => {
+                    let key = key
+                        .strip_suffix(':')
+                        .filter(|key| is_ours(key) && is_name(key));
+                    key.map(|key| vec![format!("{key}={value}")])
+                }
+                _ => None,
+            };
+            for word in mapping.unwrap_or(words) {
+                // A unit of systemd.
+                let word = match word.strip_prefix("Environment=") {
+                    Some(own) if own.split_once('=').is_some_and(|(name, _)| is_name(name)) => {
+                        own.to_owned()
+                    }
+                    _ => word,
+                };
                 if word == "export" || word == "env" {
                     continue;
                 }
@@ -355,6 +373,14 @@ pub(super) fn look(
     seen: &mut Vec<Seen>,
 ) {
     let mut look = Look { env, fabric, seen };
+    if !env.variables.iter().any(|(name, _)| is_ours(name)) {
+        look.warning(
+            &env.name,
+            "env-nothing-read",
+            "nothing in it sets anything of the engine or of NCCL",
+            "NAME=VALUE, as a shell or systemd reads it, or NAME: VALUE",
+        );
+    }
     words_that_assign_nothing(&mut look);
     repeated(&mut look);
     unknown(&mut look);
@@ -815,6 +841,14 @@ fn engine(look: &mut Look) {
             "env-conflict",
             "is set while DSV41_ROCE_RING is off",
             "not set",
+        );
+    }
+    if is_on(ring.as_deref()) && super::mesh::is_absent(look.fabric) {
+        look.problem(
+            "DSV41_ROCE_RING",
+            "env-without-mesh",
+            "is on, and no host has a rule, route or marker of a mesh",
+            "the mesh up on every host",
         );
     }
     if is_on(ring.as_deref()) {

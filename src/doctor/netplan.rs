@@ -109,9 +109,11 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
     if !trouble.is_empty() {
         return Err(trouble);
     }
+    // What a host gave itself for want of an address is none (RFC 3927).
     let second: Vec<Option<Cidr>> = sockets
         .iter()
         .map(|(_, second)| survey.ports[*second].address)
+        .map(|address| address.filter(|own| !own.address.is_link_local()))
         .collect();
     let first: Vec<Option<Cidr>> = sockets
         .iter()
@@ -152,6 +154,18 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
             trouble.push(format!(
                 "{}: no address that is free on all hosts was found for it",
                 plane.label()
+            ));
+        }
+    }
+    if !trouble.is_empty() {
+        return Err(trouble);
+    }
+    for end in &ends {
+        let far = &ends[end.peer];
+        if !end.address.contains(far.address.address) {
+            trouble.push(format!(
+                "{} {}: has {}, and the other end of its cable, {} {}, has {}: two addresses of one subnet wanted",
+                end.host, end.netdev, end.address, far.host, far.netdev, far.address
             ));
         }
     }
@@ -221,9 +235,21 @@ fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
     .iter()
     .filter_map(|net| net.parse().ok())
     .collect();
-    let private: Vec<Cidr> = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"]
-        .iter()
-        .filter_map(|net| net.parse().ok())
+    // Who uses an address of one of these means to stay in it (RFC 1918, RFC 6598, RFC 2544).
+    let private: Vec<Cidr> = [
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "100.64.0.0/10",
+        "198.18.0.0/15",
+    ]
+    .iter()
+    .filter_map(|net| net.parse().ok())
+    .collect();
+    // A first plane that is in such a range already has nothing to lose by it.
+    let avoided: Vec<Cidr> = avoided
+        .into_iter()
+        .filter(|net| !first.iter().any(|address| net.contains(address.address)))
         .collect();
     let free = |shift: &(usize, u8)| {
         let nets: Vec<Cidr> = first
