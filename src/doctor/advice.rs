@@ -231,7 +231,7 @@ impl<'a, 'b> About<'a, 'b> {
         "cabling-stranger" => "follow that cable: it leads to another machine or to a switch".into(),
         "arp-flux" => "with a subnet for each port this goes; until then sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2".into(),
         "neighbour-mac" => format!("{}, ping, look again; when it stays, the cable or an address is another", self.devices(|dev| format!("ip neigh flush dev {dev}"))),
-        "neighbour-silent" => format!("is the peer up, with that address on that cable? {}; {}", self.devices(|dev| format!("ip neigh show dev {dev}")), self.devices(|dev| format!("arping -c 3 -I {dev} {}", finding.found.split(' ').next().unwrap_or("ADDRESS")))),
+        "neighbour-silent" => format!("is the peer up, with that address on that cable? {}; {}; hairpin-mesh doctor --wire with all hosts asks which port is at the other end", self.devices(|dev| format!("ip neigh show dev {dev}")), self.devices(|dev| format!("arping -c 3 -I {dev} {}", finding.found.split(' ').next().unwrap_or("ADDRESS")))),
         "cabling-wire-differs" => "the plug is in another socket than the addresses are made for: move the plug, or the addresses".into(),
         "peer-route-missing" => format!("{}: the connected route comes with address and link; {}", self.devices(|dev| format!("ip addr show {dev}")), self.devices(|dev| format!("nmcli connection up {}", connection(dev)))),
         "peer-route-elsewhere" => "take the more specific or cheaper route away, or the network that made it out of the fabric's range".into(),
