@@ -344,6 +344,7 @@ const CAUSES: &[Row] = &[
             "mesh-plan-",
         ],
     ),
+    ("nccl-log-port-error", Ring, &["nccl-log-gid-change"]),
     ("port-prefix", Port, &["address-prefix-differs"]),
     (
         "address-prefix-differs",

@@ -32,6 +32,8 @@ pub struct Log {
     /// A line says that connecting the trees failed.
     tree_failed: bool,
     ring_only: bool,
+    /// Words of the lines that list the devices in use, by line.
+    using: BTreeSet<BTreeSet<String>>,
     /// World and devices of the engine's line.
     ready: BTreeSet<(u32, Vec<String>)>,
     /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
@@ -49,6 +51,20 @@ struct Error {
 
 // A number alone would be found in the number of any process, and `::` at the start of any mapped address.
 const ERRORS: &[Error] = &[
+    Error {
+        words: &["Got async event", "port error"],
+        code: "nccl-log-port-error",
+        found: "a port went down while it was in use",
+        wanted: "links that stay up",
+        advice: "journalctl -k -g 'mlx5|cx7-pcie-hotplug|AER' of that time; the cable's plugs at both ends",
+    },
+    Error {
+        words: &["Got async event", "GID table change"],
+        code: "nccl-log-gid-change",
+        found: "GIDs changed while they were in use: an address or a link went away and came back",
+        wanted: "addresses that stay",
+        advice: "see what the network manager did at that time; start the engine again, and pin no GID index",
+    },
     Error {
         words: &["ibv_reg_mr", "Cannot allocate memory"],
         code: "nccl-log-memory",
@@ -407,6 +423,12 @@ impl Log {
                 }
             }
         }
+        if let Some((_, list)) = line.split_once("NET/IB : Using ") {
+            if self.using.len() < 256 {
+                let words = list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                self.using.insert(words.map(printable).collect());
+            }
+        }
         self.rings |= line.contains("Connected all rings");
         self.trees |= line.contains("Connected all trees");
         self.tree_failed |= line.contains("TransportTreeConnect");
@@ -478,6 +500,21 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             )
             .at(&log.name),
         );
+    }
+    // Of each line the devices that are known here; a ring that is not this one is not judged.
+    let known = |words: &BTreeSet<String>| -> Vec<String> {
+        let ports = 0..fabric.ports.len();
+        let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
+        let names = names.into_iter().filter(|name| words.contains(name));
+        names.collect()
+    };
+    let few = log.using.iter().map(known);
+    let few: BTreeSet<Vec<String>> = few
+        .filter(|used| !used.is_empty() && used.len() < devices)
+        .collect();
+    for used in few {
+        push(Finding::problem("nccl-log-devices", format!("{} of {devices} RDMA devices in use ({}): each has a share of the bandwidth that no other can give", used.len(), list(used)), format!("all {devices}"))
+            .advise("an address and MTU on every port, then NCCL_IB_HCA with all of them, exactly as rdma link has them"));
     }
     if log.lines > 0 && log.net == 0 {
         push(
