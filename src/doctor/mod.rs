@@ -153,7 +153,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     for log in case.logs {
         nccl::look(log, &fabric, &mut seen, &mut notes);
     }
-    let checks = checks(&fabric, case, &seen, &notes);
+    let checks = checks(&fabric, case, &cabling, &seen, &notes);
     let mut findings = chain::chained(&fabric, seen);
     for finding in findings.iter_mut().chain(&mut notes) {
         advice::add(&fabric, finding);
@@ -346,7 +346,13 @@ const OF_NODES: &[OfNode] = &[
     }),
 ];
 
-fn checks(fabric: &Fabric, case: &Case, seen: &[Seen], notes: &[Finding]) -> Vec<Check> {
+fn checks(
+    fabric: &Fabric,
+    case: &Case,
+    cabling: &Cabling,
+    seen: &[Seen],
+    notes: &[Finding],
+) -> Vec<Check> {
     let worst = |codes: &[&str]| {
         let of = |finding: &&Finding| codes.iter().any(|code| finding.code.starts_with(code));
         let found = seen.iter().map(|seen| &seen.finding).filter(of);
@@ -402,10 +408,20 @@ fn checks(fabric: &Fabric, case: &Case, seen: &[Seen], notes: &[Finding]) -> Vec
         .any(|note| note.code == "mesh-absent" || note.code == "mesh-not-judged")
     {
         for check in &mut checks {
-            if matches!(check.subject, "rules" | "markers") && check.standing == Standing::Ok {
+            let of_mesh = matches!(check.subject, "rules" | "routes" | "markers");
+            if of_mesh && check.standing == Standing::Ok {
                 check.standing = Standing::NotObserved;
                 check.detail = "no mesh to hold it against".into();
             }
+        }
+    }
+    let loose = cabling.cables.iter().filter(|cable| cable.to.is_none());
+    let loose = loose.count();
+    for check in &mut checks {
+        if loose > 0 && check.subject == "cabling" && check.standing == Standing::Ok {
+            check.standing = Standing::NotObserved;
+            let ends = crate::plan::ends::count(loose, "cable end");
+            check.detail = format!("{ends} whose other end is not observed");
         }
     }
     if !case.envs.is_empty() {
