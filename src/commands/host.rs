@@ -154,10 +154,15 @@ pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Tr
 
 /// Why the plan is not for this host, or cannot be known to be: trouble, nothing done.
 pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), Trouble> {
-    let findings = match identity {
+    let (findings, what) = match identity {
         Identity::This { .. } => return Ok(()),
-        Identity::Another(findings) => findings,
-        Identity::NoPort(finding) => vec![finding],
+        Identity::Another(findings) => (findings, format!("this is not {host} of this plan")),
+        Identity::NoPort(finding) => (
+            vec![finding],
+            format!(
+                "this is not {host} of this plan, or its NIC is gone (hairpin-mesh doctor tells)"
+            ),
+        ),
         Identity::NotObserved(why) => {
             return Err(Trouble::Usage(format!(
                 "whether this is {host} of the plan cannot be seen: {why}; nothing was changed"
@@ -165,9 +170,7 @@ pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), 
         }
     };
     let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    lines.push(format!(
-        "this is not {host} of this plan; nothing was changed"
-    ));
+    lines.push(format!("{what}; nothing was changed"));
     Err(Trouble::Several(lines))
 }
 
