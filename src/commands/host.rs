@@ -154,14 +154,12 @@ pub(super) fn left_underway(state: &state::State) -> Result<Option<Underway>, Tr
 
 /// Why the plan is not for this host, or cannot be known to be: trouble, nothing done.
 pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), Trouble> {
-    let (findings, what) = match identity {
+    let (findings, or) = match identity {
         Identity::This { .. } => return Ok(()),
-        Identity::Another(findings) => (findings, format!("this is not {host} of this plan")),
+        Identity::Another(findings) => (findings, ""),
         Identity::NoPort(finding) => (
             vec![finding],
-            format!(
-                "this is not {host} of this plan, or its NIC is gone (hairpin-mesh doctor tells)"
-            ),
+            ", or its NIC is gone (hairpin-mesh doctor tells)",
         ),
         Identity::NotObserved(why) => {
             return Err(Trouble::Usage(format!(
@@ -170,7 +168,9 @@ pub(super) fn refuse_another(identity: Identity, host: &HostName) -> Result<(), 
         }
     };
     let mut lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
-    lines.push(format!("{what}; nothing was changed"));
+    lines.push(format!(
+        "this is not {host} of this plan{or}; nothing was changed"
+    ));
     Err(Trouble::Several(lines))
 }
 

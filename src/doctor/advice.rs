@@ -14,8 +14,7 @@ use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
 pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
     let about = About::of(fabric, finding);
-    let is_bare = finding.code == "port-address" && finding.found.starts_with("no IPv4 address");
-    if is_bare {
+    if finding.code == "port-address" && finding.found.starts_with("no IPv4 address") {
         finding.advice = about.address().or(finding.advice.take());
     }
     // Of these `plan` tells a reason, and here is what to do.
@@ -275,8 +274,10 @@ impl<'a, 'b> About<'a, 'b> {
         "env-gid-index" => "take it out, or set the index that every port has: hairpin-mesh plan prints it into env.txt when it is not 3".into(),
         "env-without-mesh" => "hairpin-mesh up on each node, before the engine starts".into(),
         "env-nothing-read" => "give the file that the engine or its launcher is started with".into(),
-        _ if finding.code.starts_with("env-") && finding.object.as_deref().is_some_and(|name| name.starts_with("NCCL_")) && !finding.code.starts_with("env-hca-") && !matches!(finding.code, "env-unknown-name" | "env-gid-index") => "correct it in the file".into(),
-        "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => "correct it in the file; what the engine needs is in env.txt of the plan folder".into(),
+        "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => {
+            let of_nccl = finding.object.as_deref().is_some_and(|name| name.starts_with("NCCL_"));
+            format!("correct it in the file{}", if of_nccl { "" } else { "; what the engine needs is in env.txt of the plan folder" })
+        }
         "nccl-library-unread" => "is the path right on every host, and readable? hairpin-mesh doctor --nccl-library PATH HOST...".into(),
         "nccl-log-empty" => "run the program with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV, and give that log".into(),
         "nccl-log-world" => "start the engine on all hosts of the ring, with its tensor parallel size theirs".into(),

@@ -60,21 +60,14 @@ impl Environment {
             // A mapping of YAML, as a compose file has it. JSON is none: its values end with a comma.
             let mapping = match &words[..] {
                 [key, value] if !line.trim_start().starts_with('"') => {
-                    let key = key
-                        .strip_suffix(':')
-                        .filter(|key| is_ours(key) && is_name(key));
+                    let key = key.strip_suffix(':').filter(|key| is_ours(key));
                     key.map(|key| vec![format!("{key}={value}")])
                 }
                 _ => None,
             };
             for word in mapping.unwrap_or(words) {
-                // A unit of systemd.
-                let word = match word.strip_prefix("Environment=") {
-                    Some(own) if own.split_once('=').is_some_and(|(name, _)| is_name(name)) => {
-                        own.to_owned()
-                    }
-                    _ => word,
-                };
+                // In a unit of systemd.
+                let word = word.strip_prefix("Environment=").unwrap_or(&word);
                 if word == "export" || word == "env" {
                     continue;
                 }
@@ -83,7 +76,7 @@ impl Environment {
                         before = Some((name.to_owned(), value.to_owned()));
                         env.variables.push((name.to_owned(), value.to_owned()))
                     }
-                    _ => env.other.push((before.clone(), word)),
+                    _ => env.other.push((before.clone(), word.to_owned())),
                 }
                 if env.variables.len() + env.other.len() > MOST_VARIABLES {
                     return Err(error(format!("has more than {MOST_VARIABLES} variables")));

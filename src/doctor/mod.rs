@@ -402,27 +402,32 @@ fn checks(
             detail,
         });
     }
+    let mut not_held = |subjects: &[&str], why: &str| {
+        for check in &mut checks {
+            if subjects.contains(&check.subject) && check.standing == Standing::Ok {
+                check.standing = Standing::NotObserved;
+                check.detail = why.to_owned();
+            }
+        }
+    };
     // Whatever was read: without a mesh there is nothing of it to be right.
     if notes
         .iter()
         .any(|note| note.code == "mesh-absent" || note.code == "mesh-not-judged")
     {
-        for check in &mut checks {
-            let of_mesh = matches!(check.subject, "rules" | "routes" | "markers");
-            if of_mesh && check.standing == Standing::Ok {
-                check.standing = Standing::NotObserved;
-                check.detail = "no mesh to hold it against".into();
-            }
-        }
+        not_held(
+            &["rules", "routes", "markers"],
+            "no mesh to hold it against",
+        );
     }
     let loose = cabling.cables.iter().filter(|cable| cable.to.is_none());
     let loose = loose.count();
-    for check in &mut checks {
-        if loose > 0 && check.subject == "cabling" && check.standing == Standing::Ok {
-            check.standing = Standing::NotObserved;
-            let ends = crate::plan::ends::count(loose, "cable end");
-            check.detail = format!("{ends} whose other end is not observed");
-        }
+    if loose > 0 {
+        let ends = crate::plan::ends::count(loose, "cable end");
+        not_held(
+            &["cabling"],
+            &format!("{ends} whose other end is not observed"),
+        );
     }
     if !case.envs.is_empty() {
         checks.push(Check {

@@ -501,18 +501,15 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .at(&log.name),
         );
     }
+    let ports = 0..fabric.ports.len();
+    let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
     // Of each line the devices that are known here; a ring that is not this one is not judged.
-    let known = |words: &BTreeSet<String>| -> Vec<String> {
-        let ports = 0..fabric.ports.len();
-        let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
-        let names = names.into_iter().filter(|name| words.contains(name));
-        names.collect()
-    };
-    let few = log.using.iter().map(known);
-    let few: BTreeSet<Vec<String>> = few
-        .filter(|used| !used.is_empty() && used.len() < devices)
-        .collect();
-    for used in few {
+    let known = |words: &BTreeSet<String>| names.intersection(words).cloned().collect();
+    let using: BTreeSet<Vec<String>> = log.using.iter().map(known).collect();
+    for used in using {
+        if used.is_empty() || used.len() >= devices {
+            continue;
+        }
         push(Finding::problem("nccl-log-devices", format!("{} of {devices} RDMA devices in use ({}): each has a share of the bandwidth that no other can give", used.len(), list(used)), format!("all {devices}"))
             .advise("an address and MTU on every port, then NCCL_IB_HCA with all of them, exactly as rdma link has them"));
     }

@@ -112,8 +112,10 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
     // What a host gave itself for want of an address is none (RFC 3927).
     let second: Vec<Option<Cidr>> = sockets
         .iter()
-        .map(|(_, second)| survey.ports[*second].address)
-        .map(|address| address.filter(|own| !own.address.is_link_local()))
+        .map(|(_, second)| {
+            let address = survey.ports[*second].address;
+            address.filter(|own| !own.address.is_link_local())
+        })
         .collect();
     let first: Vec<Option<Cidr>> = sockets
         .iter()
@@ -225,6 +227,7 @@ fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
     let overlaps = |one: &Cidr, other: &Cidr| {
         one.contains(other.network().address) || other.contains(one.network().address)
     };
+    // A first plane that is in such a range already has nothing to lose by it.
     let avoided: Vec<Cidr> = [
         "198.18.0.0/15",
         "127.0.0.0/8",
@@ -234,6 +237,7 @@ fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
     ]
     .iter()
     .filter_map(|net| net.parse().ok())
+    .filter(|net: &Cidr| !first.iter().any(|address| net.contains(address.address)))
     .collect();
     // Who uses an address of one of these means to stay in it (RFC 1918, RFC 6598, RFC 2544).
     let private: Vec<Cidr> = [
@@ -246,11 +250,6 @@ fn shift(first: &[Cidr], inventories: &[Inventory]) -> Option<(usize, u8)> {
     .iter()
     .filter_map(|net| net.parse().ok())
     .collect();
-    // A first plane that is in such a range already has nothing to lose by it.
-    let avoided: Vec<Cidr> = avoided
-        .into_iter()
-        .filter(|net| !first.iter().any(|address| net.contains(address.address)))
-        .collect();
     let free = |shift: &(usize, u8)| {
         let nets: Vec<Cidr> = first
             .iter()
