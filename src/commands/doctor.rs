@@ -258,7 +258,9 @@ pub(super) fn hosts_of(folder: &Path) -> Result<Vec<HostName>, Trouble> {
     let mut hosts = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(trouble)? {
         let name = entry.map_err(trouble)?.file_name();
-        let Some(host) = name.to_str().and_then(|name| name.strip_suffix(".json")) else {
+        // What an editor or another system left there is no host's, whose name starts with no dot.
+        let name = name.to_str().filter(|name| !name.starts_with('.'));
+        let Some(host) = name.and_then(|name| name.strip_suffix(".json")) else {
             continue;
         };
         let host = host
@@ -342,8 +344,13 @@ fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
     text += &format!("{head}{causes}; {}\n", names.join(" "));
     if let Some(ring) = &diagnosis.ring {
         let ring: Vec<&str> = ring.iter().map(HostName::as_str).collect();
+        let wires = if by_other_wires(diagnosis) {
+            ", by the addresses; the wires lead elsewhere"
+        } else {
+            ""
+        };
         text += &format!(
-            "ring        {} - {}\n",
+            "ring        {} - {}{wires}\n",
             ring.join(" - "),
             ring.first().unwrap_or(&"")
         );
@@ -396,6 +403,16 @@ fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
         text += &format!("  {what}\n");
     }
     text
+}
+
+/// Whether the wires are not where the addresses are made for them.
+fn by_other_wires(diagnosis: &Diagnosis) -> bool {
+    fn any(findings: &[Finding]) -> bool {
+        findings
+            .iter()
+            .any(|finding| finding.code == "cabling-wire-differs" || any(&finding.consequences))
+    }
+    diagnosis.cabling.is_ring == Some(false) || any(&diagnosis.findings)
 }
 
 fn worst(finding: &Finding) -> Severity {

@@ -74,11 +74,11 @@ fn plan(args: &PlanArgs) -> Result<Exit, Trouble> {
                 .zip(&documents)
                 .map(|(h, (bytes, _))| (h, bytes.as_slice()))
                 .collect();
-            (
-                crate::plan::plan(&args.hosts, &inventories, &options),
-                Extras::default(),
-                Source::Inventories(source),
-            )
+            let mut planned = crate::plan::plan(&args.hosts, &inventories, &options);
+            planned
+                .findings
+                .extend(crate::doctor::wires_elsewhere(&args.hosts, &inventories));
+            (planned, Extras::default(), Source::Inventories(source))
         }
     };
     finish(args, &planned, &extras, &source)

@@ -21,19 +21,56 @@ struct Report {
 
 /// Says why these words are no command line; help and version, which are asked for, too.
 pub fn not_understood(error: &clap::Error, words: &[OsString]) -> Exit {
-    // Whether it could be written changes nothing.
-    let _ = error.print();
+    let text = error.render();
     if error.exit_code() == 0 {
-        return Exit::Yes;
+        // It was asked for, so it has to arrive.
+        return match output::result(&text.ansi().to_string()) {
+            Ok(()) => Exit::Yes,
+            Err(error) => {
+                output::failure(&format!("stdout: {error}"));
+                Exit::Trouble
+            }
+        };
     }
+    let plain = shown(&text.to_string());
+    let odd = words
+        .iter()
+        .any(|word| word.to_string_lossy().contains(is_hidden));
+    // Colour is of escape sequences, too: what was typed may have none of its own.
+    let said = if odd {
+        plain.clone()
+    } else {
+        text.ansi().to_string()
+    };
+    output::note(said.trim_end());
     if let (Some(verb), true) = (verb(words), words.iter().any(|word| word == "--json")) {
         let _ = output::result(&pretty(&Report {
             schema: format!("hairpin-mesh.{verb}-report/v1"),
             verdict: "trouble",
-            trouble: lines(&error.render().to_string()),
+            trouble: lines(&plain),
         }));
     }
     Exit::Trouble
+}
+
+/// Whether a terminal shows something else for a character than the character: controls, and what turns the
+/// direction of writing (Unicode's UAX #9).
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text whose lines are its own and whose hidden characters are told.
+fn shown(text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.chars() {
+        if is_hidden(c) && c != '\n' {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 /// The verb among the words, the first of which is the program: before it there are options of none.

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::doctor::fabric::Fabric;
-use crate::doctor::netplan::beside;
+use crate::doctor::mesh::ALONE;
+use crate::doctor::netplan::{COPY, beside, origin};
 use crate::finding::Finding;
 use crate::names::Cidr;
 use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
@@ -142,11 +143,10 @@ impl<'a, 'b> About<'a, 'b> {
         // A dot would have to be escaped in a key of netplan's.
         let mut own = files.iter().filter(|file| {
             file.netdevs.contains(netdev)
-                && !file.file.as_str().starts_with("90-NM-")
+                && !file.file.as_str().starts_with(COPY)
                 && !netdev.as_str().contains('.')
         });
-        own.next()
-            .and_then(|file| Some(file.file.as_str().strip_suffix(".yaml")?.to_owned()))
+        own.next().and_then(origin).map(str::to_owned)
     }
 
     /// A setting of the ports, made where it is made: in netplan's files, else by `nmcli`.
@@ -250,8 +250,20 @@ impl<'a, 'b> About<'a, 'b> {
         "port-steering" => format!("while nothing uses the fabric, with the mesh down (hairpin-mesh down): {}; then hairpin-mesh up", self.functions(|pci| format!("devlink dev param set pci/{pci} name flow_steering_mode value hmfs cmode runtime"))),
         "port-eswitch" => format!("while nothing uses the fabric, with the mesh down (hairpin-mesh down): {}; then hairpin-mesh up", self.functions(|pci| format!("devlink dev eswitch set pci/{pci} mode legacy"))),
         "ingress-qdisc" => format!("find what made it ({}), let that use clsact; only when nobody needs it: {}", self.devices(|dev| format!("tc -s filter show dev {dev} ingress")), self.devices(|dev| format!("tc qdisc del dev {dev} ingress"))),
+        "domains-per-node" | "ports-per-domain" => "one ConnectX-7 of four functions, two on each of two PCI domains, has all of them: lspci -D -d 15b3: shows which are there, rdma link which have RDMA".into(),
+        "rule-shadowed" => format!("{}: whoever made the earlier rule has to take it away, or give it a preference behind those of the mesh", self.devices(|dev| format!("tc -s filter show dev {dev} ingress"))),
         "mesh-incomplete" | "marker-twice" => again.into(),
         "marker-left-over" => "stop it when nothing uses it: systemctl stop dsv41-mesh-marker@DEVICE.service".into(),
+        "mesh-plan-address" if finding.found.ends_with(ALONE) => {
+            // What is wanted is a device and an address of each port.
+            let words: Vec<&str> = finding.wanted.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+            let back = match words[..] {
+                [_, own] => self.set(&format!("addresses=[{own}]"), &format!("ipv4.addresses {own}")),
+                _ => "netplan set or nmcli connection modify, in the file or connection that gives these".into(),
+            };
+            format!("give back what the plan has ({back}); when the change is meant, the other ends need addresses beside these, and the ring a new plan")
+        }
+        "mesh-other-ring" => "hairpin-mesh doctor --wire with all hosts shows which plugs or addresses were exchanged: put them back; when they are meant: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
         "mesh-other-plan" | "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
         "memory-cma" => "boot with kho=off (kernel command line: /etc/default/grub, update-grub), or the 6.17 kernel".into(),
         "memory-lock" => "ulimit -l unlimited (LimitMEMLOCK=infinity of a unit); in a container --ulimit memlock=-1 or --cap-add IPC_LOCK".into(),
@@ -262,7 +274,7 @@ impl<'a, 'b> About<'a, 'b> {
         "management-on-fabric" => "move the default route to the management network".into(),
         "hca-names-differ" => "rename the RDMA devices alike on all nodes (udev), or fix the node whose function is missing".into(),
         "hairpin-queue-default" => "hairpin-mesh hairpin-queue 8192, while nothing uses the fabric".into(),
-        "inventory-repeated" | "inventory-of-another-host" => format!("collect the facts again: hairpin-mesh inventory --out facts{}", self.fabric.hosts.iter().map(|host| format!(" --host {host}")).collect::<String>()),
+        "inventory-repeated" | "inventory-of-another-host" | "facts-apart" => format!("collect the facts again: hairpin-mesh inventory --out facts{}", self.fabric.hosts.iter().map(|host| format!(" --host {host}")).collect::<String>()),
         "domains-differ" | "neighbour-twice" | "ring-open" | "ring-size" => "hairpin-mesh doctor --wire with all hosts asks the wire which socket is cabled to which; then the addresses that say otherwise are changed, or plugs moved".into(),
         "route-linkdown" => "the link of its port comes first (ip link show); then hairpin-mesh up on this node".into(),
         "marker-other" => "it tags other packets than the mesh's: systemctl cat dsv41-mesh-marker@DEVICE.service tells who says so; take that drop-in away, systemctl daemon-reload, and while nothing uses the fabric restart that unit".into(),
@@ -273,6 +285,8 @@ impl<'a, 'b> About<'a, 'b> {
         "env-hca-missing" | "env-hca-unknown" | "env-hca-order" | "env-hca-twice" | "env-hca-space" | "env-hca-filter" => "name each HCA once, exactly as rdma link has it, in the order of env.txt of the plan folder, joined by commas alone".into(),
         "env-gid-index" => "take it out, or set the index that every port has: hairpin-mesh plan prints it into env.txt when it is not 3".into(),
         "env-without-mesh" => "hairpin-mesh up on each node, before the engine starts".into(),
+        "env-not-expanded" => "print what the engine has, and give that: tr '\\0' '\\n' </proc/PID/environ >env.now, or docker compose config".into(),
+        "env-socket-on-fabric" => "name the management network's device: ip route get ADDRESS of another node there shows it".into(),
         "env-nothing-read" => "give the file that the engine or its launcher is started with".into(),
         "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => {
             let of_nccl = finding.object.as_deref().is_some_and(|name| name.starts_with("NCCL_"));

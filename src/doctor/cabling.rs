@@ -56,13 +56,8 @@ struct Link {
 }
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
-    let sockets: BTreeSet<Socket> = (0..fabric.ports.len())
-        .map(|port| fabric.socket(port))
-        .collect();
-    let wires: BTreeMap<Socket, Socket> = sockets
-        .iter()
-        .filter_map(|socket| Some((*socket, on_the_wire(fabric, *socket)?)))
-        .collect();
+    let sockets = sockets(fabric);
+    let wires = wires(fabric, &sockets);
     differs(fabric, &wires, seen);
     // The domain whose subnets are believed where the domains disagree.
     let believed = believed(fabric, &wires);
@@ -210,6 +205,35 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
         is_ring,
         moves,
     }
+}
+
+/// Where the wire leads to another socket than the addresses say, as one finding.
+pub(super) fn elsewhere(fabric: &Fabric) -> Option<Finding> {
+    let mut seen = Vec::new();
+    differs(fabric, &wires(fabric, &sockets(fabric)), &mut seen);
+    let finding = seen.first()?.finding.clone();
+    let more = match seen.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more of the kind"),
+    };
+    Some(Finding {
+        found: finding.found + &more,
+        ..finding
+    })
+}
+
+fn sockets(fabric: &Fabric) -> BTreeSet<Socket> {
+    (0..fabric.ports.len())
+        .map(|port| fabric.socket(port))
+        .collect()
+}
+
+/// The other end of each socket whose cable the wire shows.
+fn wires(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> BTreeMap<Socket, Socket> {
+    sockets
+        .iter()
+        .filter_map(|socket| Some((*socket, on_the_wire(fabric, *socket)?)))
+        .collect()
 }
 
 /// Plugs that are in other sockets than the addresses are made for: what has to move so that they agree.

@@ -3,8 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::doctor::fabric::Fabric;
+use crate::doctor::fabric::{Fabric, Socket};
 use crate::finding::{Finding, Severity};
+use crate::plan::ends::count;
 
 /// A finding and what of the fabric it is about.
 #[derive(Debug, Clone)]
@@ -139,6 +140,11 @@ const CAUSES: &[Row] = &[
     ("inventory-of-another-host", Ring, &["subnet-ends", "ring-"]),
     ("rdma-repeated", Ring, &["hca-names-"]),
     (
+        "mesh-other-ring",
+        Ring,
+        &["rule-", "route-", "left-over-", "marker-"],
+    ),
+    (
         "nic-missing",
         Host,
         &[
@@ -153,6 +159,7 @@ const CAUSES: &[Row] = &[
             "hca-names-",
             "ring-",
             "peer-route",
+            "mesh-plan-port",
         ],
     ),
     (
@@ -388,7 +395,11 @@ const CAUSES: &[Row] = &[
         Ring,
         &["cabling-moved", "cabling-wire-differs"],
     ),
-    ("cabling-moved", Ring, &["cabling-wire-differs"]),
+    (
+        "cabling-moved",
+        Ring,
+        &["cabling-wire-differs", "mesh-other-ring"],
+    ),
     (
         "address-repeated",
         Cable,
@@ -486,8 +497,18 @@ const CAUSES: &[Row] = &[
     ("route-missing", Host, &["left-over-route"]),
     (
         "mesh-plan-address",
+        Cable,
+        &["subnet-ends", "address-off-cable", "mesh-plan-peer"],
+    ),
+    (
+        "mesh-plan-address",
         Ring,
-        &["route-other", "route-missing", "left-over-route"],
+        &[
+            "mesh-other-ring",
+            "route-other",
+            "route-missing",
+            "left-over-route",
+        ],
     ),
     (
         "mesh-plan-port",
@@ -625,18 +646,102 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             }
         }
     }
-    let mut nodes: Vec<Finding> = seen.into_iter().map(|seen| seen.finding).collect();
-    let roots: Vec<usize> = (0..nodes.len()).filter(|i| parents[*i].is_none()).collect();
-    let mut all: Vec<Finding> = roots
+    let nodes: Vec<Finding> = seen.iter().map(|seen| seen.finding.clone()).collect();
+    let roots = (0..nodes.len()).filter(|i| parents[*i].is_none());
+    let mut all: Vec<Finding> = gathered(fabric, &seen, roots.collect())
         .into_iter()
-        .map(|root| taken(&mut nodes, &parents, root))
+        .filter_map(|alike| {
+            let members: Vec<Finding> = alike
+                .iter()
+                .map(|root| taken(&nodes, &parents, *root))
+                .collect();
+            match members.len() {
+                1 => members.into_iter().next(),
+                _ => together(fabric, &seen, &alike, members),
+            }
+        })
         .collect();
     // What refuses first, then what is not known, then remarks; of these by the order of proof.
     all.sort_by_key(|finding| (Reverse(worst(finding)), layer(finding.code)));
     all
 }
 
-fn taken(nodes: &mut [Finding], parents: &[Option<usize>], at: usize) -> Finding {
+/// Causes that are one: the same of both ends of a cable, and the same of several hosts.
+fn gathered(fabric: &Fabric, seen: &[Seen], roots: Vec<usize>) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = Vec::new();
+    for root in roots {
+        let own = &seen[root];
+        let with = all.iter_mut().find(|alike| {
+            alike.iter().all(|other| {
+                let other = &seen[*other];
+                same(&own.finding, &other.finding) && {
+                    match (own.ports.is_empty(), other.ports.is_empty()) {
+                        (true, true) => own.hosts.len() == 1 && other.hosts.len() == 1,
+                        (false, false) => are_ends(fabric, &own.ports, &other.ports),
+                        _ => false,
+                    }
+                }
+            })
+        });
+        match with {
+            Some(alike) => alike.push(root),
+            None => all.push(vec![root]),
+        }
+    }
+    all
+}
+
+/// Whether findings tell the same, of whatever it is.
+fn same(one: &Finding, other: &Finding) -> bool {
+    one.code == other.code
+        && one.severity == other.severity
+        && one.found == other.found
+        && one.wanted == other.wanted
+}
+
+/// Whether these are functions of two sockets that one cable joins.
+fn are_ends(fabric: &Fabric, one: &BTreeSet<usize>, other: &BTreeSet<usize>) -> bool {
+    let sockets = |ports: &BTreeSet<usize>| -> BTreeSet<Socket> {
+        ports.iter().map(|port| fabric.socket(*port)).collect()
+    };
+    let (one, other) = (sockets(one), sockets(other));
+    match (one.first(), other.first()) {
+        (Some(a), Some(b)) => {
+            one.len() == 1 && other.len() == 1 && a != b && fabric.far_socket(*a) == Some(*b)
+        }
+        _ => false,
+    }
+}
+
+/// Findings that are told as one, each below.
+fn together(
+    fabric: &Fabric,
+    seen: &[Seen],
+    alike: &[usize],
+    members: Vec<Finding>,
+) -> Option<Finding> {
+    let hosts: BTreeSet<usize> = alike.iter().flat_map(|i| seen[*i].hosts.clone()).collect();
+    let names: Vec<&str> = hosts
+        .iter()
+        .map(|node| fabric.hosts[*node].as_str())
+        .collect();
+    let objects: BTreeSet<&Option<String>> = members.iter().map(|member| &member.object).collect();
+    let is_cable = alike.iter().any(|i| !seen[*i].ports.is_empty());
+    let first = members.first()?;
+    let object = match objects.len() {
+        1 => first.object.clone(),
+        _ if is_cable => Some("both ends of a cable".into()),
+        n => Some(count(n, "object")),
+    };
+    Some(Finding {
+        host: Some(names.join(", ")),
+        object,
+        consequences: members.clone(),
+        ..first.clone()
+    })
+}
+
+fn taken(nodes: &[Finding], parents: &[Option<usize>], at: usize) -> Finding {
     let below: Vec<usize> = (0..nodes.len())
         .filter(|i| parents[*i] == Some(at))
         .collect();
@@ -746,12 +851,7 @@ fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
             continue;
         };
         let alike = |other: &Seen| {
-            let (one, other) = (&first.finding, &other.finding);
-            one.code == other.code
-                && one.severity == other.severity
-                && one.found == other.found
-                && one.wanted == other.wanted
-                && other.consequences.is_empty()
+            same(&first.finding, &other.finding) && other.finding.consequences.is_empty()
         };
         // Where each of these is, by its port.
         let mut places: BTreeMap<usize, usize> = [(port, i)].into();

@@ -10,7 +10,7 @@ use crate::doctor::fabric::Fabric;
 use crate::finding::Finding;
 use crate::json::DocumentError;
 use crate::names::quoted;
-use crate::plan::ends::list;
+use crate::plan::ends::{count, list};
 use crate::plan::mesh::{PREFERRED_GID_INDEX, size_cap};
 use crate::plan::{Choices, OppositePaths, Plan, RouteStrategy, assemble, derive};
 
@@ -331,6 +331,10 @@ struct Look<'a, 'b> {
 
 impl Look<'_, '_> {
     fn push(&mut self, name: &str, finding: Finding) {
+        // Of a value that is not in the file nothing is known.
+        if self.env.get(name).is_some_and(is_made_elsewhere) && finding.code != NOT_IN_FILE {
+            return;
+        }
         let mut finding = finding.at(name);
         finding.host = None;
         self.seen.push(Seen::ring(finding));
@@ -375,6 +379,7 @@ pub(super) fn look(
         );
     }
     words_that_assign_nothing(&mut look);
+    made_elsewhere(&mut look);
     repeated(&mut look);
     unknown(&mut look);
     hcas(&mut look, "B12X_ROCE_HCA");
@@ -385,6 +390,73 @@ pub(super) fn look(
     maps(&mut look, plan, ordered);
     engine(&mut look);
     nccl(&mut look);
+    sockets(&mut look);
+}
+
+const NOT_IN_FILE: &str = "env-not-expanded";
+
+/// Whether a value is another variable's, or what a command prints.
+fn is_made_elsewhere(value: &str) -> bool {
+    value.contains(['$', '`'])
+}
+
+/// Values that a shell or compose makes of something else; systemd makes nothing of them.
+fn made_elsewhere(look: &mut Look) {
+    let variables = look.env.variables.iter();
+    let made: BTreeSet<&str> = variables
+        .filter(|(name, value)| is_ours(name) && is_made_elsewhere(value))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !made.is_empty() {
+        let what = count(made.len(), "value");
+        let why = format!(
+            "they are of other variables or of commands ({}): what reads the file puts them in, or takes them as they stand",
+            list(made.into_iter().take(8))
+        );
+        let finding = Finding::not_observed(NOT_IN_FILE, &what, &why, "the values themselves");
+        let name = look.env.name.clone();
+        look.push(&name, finding);
+    }
+}
+
+/// Connections that every node makes to every other, over a port that reaches its neighbour alone.
+fn sockets(look: &mut Look) {
+    let fabric = look.fabric;
+    for variable in [
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+    ] {
+        let Some(value) = look
+            .env
+            .get(variable)
+            .filter(|value| !value.starts_with('^'))
+        else {
+            continue;
+        };
+        // NCCL takes a name for all devices whose names start so, unless `=` is before it.
+        let by_start = variable.starts_with("NCCL") && !value.starts_with('=');
+        let items: BTreeSet<&str> = value.trim_start_matches('=').split(',').collect();
+        let is_meant = |netdev: &str| {
+            items.iter().any(|item| {
+                !item.is_empty() && (netdev == *item || by_start && netdev.starts_with(item))
+            })
+        };
+        let names = (0..fabric.ports.len()).map(|port| fabric.facts(port).netdev.as_str());
+        let meant: BTreeSet<&str> = names.filter(|name| is_meant(name)).collect();
+        if !meant.is_empty() {
+            look.warning(
+                variable,
+                "env-socket-on-fabric",
+                format!(
+                    "{} means {} of the fabric: opposite nodes do not reach each other there but through a neighbour's kernel",
+                    quoted(value),
+                    count(meant.len(), "port")
+                ),
+                "the device of the management network",
+            );
+        }
+    }
 }
 
 /// Words that are the rest of a list with a space in it. Others belong to a command, or to a value of a file
@@ -411,6 +483,21 @@ fn words_that_assign_nothing(look: &mut Look) {
         .filter(is_rest)
         .map(|(_, word)| word)
         .collect();
+    let apart = look.env.other.windows(2).filter_map(|pair| {
+        let [(_, name), (_, rest)] = pair else {
+            return None;
+        };
+        (is_ours(name) && is_name(name) && rest.starts_with('=')).then_some(name.clone())
+    });
+    let apart: BTreeSet<String> = apart.collect();
+    for name in apart {
+        look.problem(
+            &name,
+            "env-no-assignment",
+            "has a space before its =: a shell takes it for a command, and systemd for nothing",
+            "NAME=VALUE without a space",
+        );
+    }
     for word in rest.into_iter().take(8) {
         let (name, shown) = (look.env.name.clone(), quoted(word));
         look.problem(

@@ -15,7 +15,10 @@ const DRIVER: &str = "mlx5_core";
 /// Lanes of a function: a socket of the machine is two functions of four lanes each.
 const LANES: u32 = 4;
 
-pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
+/// Rate of a socket of the machine, Gb/s.
+const RATE: f64 = 200.0;
+
+pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
     functions(fabric, seen);
     cables(fabric, seen);
     for port in 0..fabric.ports.len() {
@@ -56,7 +59,7 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) {
             }
         }
     }
-    rates(fabric, seen);
+    rates(fabric, seen, notes);
     pcie(fabric, seen);
 }
 
@@ -195,10 +198,18 @@ fn rate(facts: &PortFacts) -> Option<f64> {
     text.as_str().split(' ').next()?.parse().ok()
 }
 
-fn rates(fabric: &Fabric, seen: &mut Vec<Seen>) {
+fn rates(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
     let best = (0..fabric.ports.len())
         .filter_map(|port| rate(fabric.facts(port)))
         .fold(0.0, f64::max);
+    // All alike may be what somebody bought.
+    if best > 0.0 && best < RATE {
+        notes.push(Finding::warning(
+            "links-slow",
+            format!("no port has a higher rate than {best} Gb/s"),
+            format!("{RATE}, which the sockets of this machine carry"),
+        ));
+    }
     for port in 0..fabric.ports.len() {
         if let Some(own) = rate(fabric.facts(port)).filter(|own| *own < best) {
             let finding = Finding::problem(

@@ -17,7 +17,7 @@ use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
     MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
 };
-use crate::plan::{Choices, HostPlan, OppositePaths, Plan, RouteStrategy, assemble};
+use crate::plan::{Choices, HostPlan, OppositePaths, Plan, PortRow, RouteStrategy, assemble};
 
 /// What of a mesh is on a host.
 #[derive(Default, Clone, Copy)]
@@ -139,7 +139,72 @@ pub(super) fn look(
         markers(fabric, node, Some(&share), seen);
     }
     old_macs(fabric, &stale, seen);
+    other_ring(&plan, fabric, seen);
     Some(plan)
+}
+
+/// A mesh most of whose rules are for another ring than the addresses make: plugs or addresses were exchanged
+/// since.
+fn other_ring(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+    let Fit {
+        wanted,
+        right,
+        there,
+    } = Fit::of(plan, fabric);
+    let is_explained = seen
+        .iter()
+        .any(|seen| matches!(seen.finding.code, "mesh-old-mac" | "mesh-other-plan"));
+    if is_explained || there * 2 < wanted || right * 2 >= wanted {
+        return;
+    }
+    seen.push(Seen::ring(Finding::problem(
+        "mesh-other-ring",
+        format!(
+            "the ring of these addresses needs {}: of the {there} that are there {right} are among them",
+            count(wanted, "rule")
+        ),
+        "a mesh that was made for this ring",
+    )));
+}
+
+/// How the rules of a mesh that are there fit a plan.
+#[derive(Default)]
+struct Fit {
+    /// Rules that the plan has, where rules were read.
+    wanted: usize,
+    /// Of these, those that are there as the plan has them.
+    right: usize,
+    /// Rules of a mesh that are there.
+    there: usize,
+}
+
+impl Fit {
+    fn of(plan: &Plan, fabric: &Fabric) -> Fit {
+        let mut fit = Fit::default();
+        for (host, inventory) in fabric.hosts.iter().zip(fabric.inventories) {
+            let Some(share) = plan.for_host(host.as_str()) else {
+                continue;
+            };
+            for (dev, rule) in &Wanted::of(&share).rules {
+                let port = inventory.ports.iter().find(|port| port.netdev == *dev);
+                let Some(filters) = port.and_then(|port| port.details.filters.known()) else {
+                    continue;
+                };
+                let is_there = filters
+                    .iter()
+                    .any(|filter| crate::mesh::compare::same_rule(filter, rule));
+                fit.wanted += 1;
+                fit.right += usize::from(is_there);
+            }
+            fit.there += Traces::of(inventory).rules;
+        }
+        fit
+    }
+
+    /// How many rules are missing, and how many are there that the plan has not.
+    fn misfit(&self) -> usize {
+        self.wanted - self.right + self.there.saturating_sub(self.right)
+    }
 }
 
 /// What of a mesh could not be read where there is one; an inventory that does not mention it says nothing.
@@ -365,39 +430,15 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
         Some(selections.iter().filter_map(with).collect::<Vec<Plan>>())
     };
     let plans = orders.iter().filter_map(plans_for).flatten();
-    plans.min_by_key(|plan| misfit(plan, fabric))
+    plans.min_by_key(|plan| Fit::of(plan, fabric).misfit())
 }
 
-/// How many rules of a plan are not there as it has them, and how many of a mesh are that it has not, where
-/// rules were read.
-fn misfit(plan: &Plan, fabric: &Fabric) -> usize {
-    let of = |(node, host): (usize, &HostName)| {
-        let share = plan.for_host(host.as_str())?;
-        let inventory = &fabric.inventories[node];
-        let mut missing = 0;
-        let mut found = 0;
-        for (dev, rule) in &Wanted::of(&share).rules {
-            let port = inventory.ports.iter().find(|port| port.netdev == *dev);
-            let Some(filters) = port.and_then(|port| port.details.filters.known()) else {
-                continue;
-            };
-            if filters
-                .iter()
-                .any(|filter| crate::mesh::compare::same_rule(filter, rule))
-            {
-                found += 1;
-            } else {
-                missing += 1;
-            }
-        }
-        Some(missing + Traces::of(inventory).rules.saturating_sub(found))
-    };
-    fabric.hosts.iter().enumerate().filter_map(of).sum()
-}
+/// Said of an address that was changed at one end of a cable.
+pub(super) const ALONE: &str = ", and the cables' other ends still have the plan's";
 
 /// The plan that was given, against the ports as they are: it is of another time when they differ.
 fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
-    let known = |row: &&crate::plan::PortRow| {
+    let known = |row: &&PortRow| {
         fabric
             .ports
             .iter()
@@ -414,6 +455,8 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             "the plan of this ring",
         )));
     }
+    // Of each host the ports that have other addresses, with those and the plan's.
+    let mut moved: BTreeMap<usize, Vec<(usize, &PortRow)>> = BTreeMap::new();
     for row in &plan.ports {
         let Some(node) = fabric.node(row.host.as_str()) else {
             continue;
@@ -440,17 +483,9 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             );
             seen.push(Seen::port(fabric, port, finding));
         }
-        if let Some(addresses) = facts
-            .ipv4
-            .known()
-            .filter(|all| !all.is_empty() && !all.contains(&row.ipv4))
-        {
-            let finding = Finding::problem(
-                "mesh-plan-address",
-                format!("address {}", list(addresses)),
-                format!("{} of the plan", row.ipv4),
-            );
-            seen.push(Seen::port(fabric, port, finding));
+        let addresses = facts.ipv4.known();
+        if addresses.is_some_and(|all| !all.is_empty() && !all.contains(&row.ipv4)) {
+            moved.entry(node).or_default().push((port, row));
         }
         let far = fabric.peers.get(&port).map(|far| &fabric.ports[*far]);
         if let Some(far) =
@@ -463,6 +498,37 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             );
             seen.push(Seen::port(fabric, port, finding));
         }
+    }
+    for (node, ports) in &moved {
+        let has_its_own = |row: &PortRow| {
+            let is_peer =
+                |other: &&PortRow| other.host == row.peer_host && other.netdev == row.peer_netdev;
+            plan.ports.iter().find(is_peer).is_some_and(|other| {
+                let node = fabric.node(other.host.as_str());
+                let port = node.and_then(|node| fabric.port(node, other.netdev.as_str()));
+                let own = port.and_then(|port| fabric.facts(port).ipv4.known());
+                own.is_some_and(|own| own.contains(&other.ipv4))
+            })
+        };
+        let alone = if ports.iter().all(|(_, row)| has_its_own(row)) {
+            ALONE
+        } else {
+            ""
+        };
+        let now = ports.iter().map(|(port, row)| {
+            let addresses = fabric.facts(*port).ipv4.known();
+            format!("{} {}", row.netdev, list(addresses.into_iter().flatten()))
+        });
+        let planned = ports
+            .iter()
+            .map(|(_, row)| format!("{} {}", row.netdev, row.ipv4));
+        let finding = Finding::problem(
+            "mesh-plan-address",
+            format!("other addresses than the plan's ({}){alone}", list(now)),
+            list(planned),
+        );
+        let ports = ports.iter().map(|(port, _)| *port).collect();
+        seen.push(Seen::some(fabric, *node, ports, finding));
     }
     let cap = size_cap(fabric.hairpin_queue_size);
     if plan.size_cap_bytes > cap {
@@ -990,7 +1056,8 @@ mod tests {
                 port.details.filters = Fact::because("no rights");
             }
             let found = codes(&findings(&hosts, &up, None));
-            assert_eq!(found, ["rule-unread", "rule-unread", "rule-unread"]);
+            // Told once, with each of the three hosts below.
+            assert_eq!(found, ["rule-unread"; 4]);
             // A mesh of two of which one rule of four is left is one of two.
             let two = plan_with(&hosts, &inventories, OppositePaths::Two, strategy).unwrap();
             let of_four = with_mesh(&plan, &inventories);

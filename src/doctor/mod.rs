@@ -136,7 +136,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     let mut seen: Vec<Seen> = Vec::new();
     let mut notes: Vec<Finding> = Vec::new();
     settings::of_plan(&fabric, &mut seen, &mut notes);
-    links::look(&fabric, &mut seen);
+    links::look(&fabric, &mut seen, &mut notes);
     addresses::look(&fabric, &mut seen);
     gid::look(&fabric, &mut seen);
     settings::look(&fabric, &mut seen);
@@ -169,6 +169,16 @@ pub fn examine(case: &Case) -> Diagnosis {
         cabling,
         parity,
     }
+}
+
+/// Where the wire leads to another port than the addresses say, as a warning: a plan is made by the addresses.
+pub fn wires_elsewhere(hosts: &[HostName], inventories: &[Inventory]) -> Option<Finding> {
+    let finding = cabling::elsewhere(&Fabric::of(hosts, inventories))?;
+    let finding = Finding {
+        severity: Severity::Warning,
+        ..finding
+    };
+    Some(finding.advise("hairpin-mesh doctor tells which plugs or addresses were exchanged: a plan is made by the addresses, and its paths end in the wrong ports when the wires are right"))
 }
 
 /// A subject: its name, how its codes start, and whether a port's facts have what it needs.

@@ -339,6 +339,13 @@ const ERRORS: &[Error] = &[
         advice: "hairpin-mesh up; the units of this program wait",
     },
     Error {
+        words: &["NCCL", "Using network Socket"],
+        code: "nccl-log-sockets",
+        found: "NCCL goes over TCP sockets, and no RDMA device has a part in it",
+        wanted: "Using network IB",
+        advice: "NET/IB lines before it tell why: is NCCL_IB_DISABLE or NCCL_NET set, does NCCL_IB_HCA name devices that are there (hairpin-mesh doctor --env FILE), and has the container /dev/infiniband",
+    },
+    Error {
         words: &["cx7-pcie-hotplug"],
         code: "nccl-log-hotplug",
         found: "the platform took functions away or brought them back with a cable",

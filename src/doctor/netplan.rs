@@ -4,13 +4,17 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use crate::facts::Inventory;
+use crate::facts::{Inventory, NetplanFile};
 use crate::names::{Cidr, HostName, NetdevName};
 use crate::plan::mesh::{DOMAINS, ETHERNET_MTU};
 use crate::plan::{PORTS_PER_DOMAIN, Plan, survey};
 
 /// The file that a node's second plane lives in.
 pub const FILE: &str = "/etc/netplan/41-sparkring-plane2.yaml";
+/// Where netplan has its files.
+const FOLDER: &str = "/etc/netplan/";
+/// How the names of the copies start that NetworkManager makes of what netplan gave it.
+pub(super) const COPY: &str = "90-NM-";
 
 /// The domain that is the second plane.
 const SECOND: usize = DOMAINS - 1;
@@ -36,6 +40,8 @@ pub struct Plane {
     pub ports: Vec<Port>,
     /// Whether the addresses are made up from the first plane's.
     pub proposed: bool,
+    /// The files of netplan that name a port of the host, where the facts tell them.
+    pub files: Vec<NetplanFile>,
 }
 
 /// A cable end of the plane.
@@ -175,8 +181,14 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
         return Err(trouble);
     }
     let mut planes = planes(hosts, &ends);
-    for plane in &mut planes {
+    for (plane, inventory) in planes.iter_mut().zip(inventories) {
         plane.proposed = proposed.contains(&plane.host);
+        plane.files = inventory
+            .node
+            .netplan_files
+            .known()
+            .cloned()
+            .unwrap_or_default();
     }
     Ok(planes)
 }
@@ -313,6 +325,7 @@ fn planes(hosts: &[HostName], ends: &[End]) -> Vec<Plane> {
                 host: host.clone(),
                 ports,
                 proposed: false,
+                files: Vec::new(),
             }
         })
         .collect()
@@ -346,6 +359,13 @@ pub fn file(plane: &Plane) -> String {
     text
 }
 
+/// A file as `netplan set --origin-hint` takes it, when its name is one that no shell takes for anything else.
+pub(super) fn origin(file: &NetplanFile) -> Option<&str> {
+    let name = file.file.as_str().strip_suffix(".yaml")?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (name.bytes().all(plain) && !name.starts_with('-') && !name.is_empty()).then_some(name)
+}
+
 /// The steps that really take the second plane away.
 pub fn removal(plane: &Plane) -> String {
     let names: Vec<&str> = plane
@@ -362,10 +382,48 @@ pub fn removal(plane: &Plane) -> String {
         "# On {}, as root, with no engine running and the mesh down (hairpin-mesh down):\n",
         plane.host
     );
-    text += &format!("rm -f {FILE}\n");
+    let is_of_plane = |name: &NetdevName| plane.ports.iter().any(|port| port.netdev == *name);
+    let own = |file: &&NetplanFile| format!("{FOLDER}{}", file.file) == FILE;
+    // A file that names other ports, too, is not taken away; nor is one that is not ours, of which the facts
+    // tell no other device that it may name.
+    if plane
+        .files
+        .iter()
+        .find(own)
+        .is_none_or(|file| file.netdevs.iter().all(is_of_plane))
+    {
+        text += &format!("rm -f {FILE}\n");
+    }
+    for file in &plane.files {
+        let named: Vec<&NetdevName> = file
+            .netdevs
+            .iter()
+            .filter(|name| is_of_plane(name))
+            .collect();
+        let whole = own(&file) && named.len() == file.netdevs.len();
+        if whole || named.is_empty() || file.file.as_str().starts_with(COPY) {
+            continue;
+        }
+        match origin(file) {
+            Some(origin) => {
+                for name in named {
+                    // A dot is between keys where it is not escaped.
+                    let key = name.as_str().replace('.', "\\.");
+                    text += &format!("netplan set --origin-hint {origin} 'ethernets.{key}=NULL'\n");
+                }
+            }
+            None => {
+                let names: Vec<&str> = named.iter().map(|name| name.as_str()).collect();
+                text += &format!(
+                    "# Take out of the file of {FOLDER} that names them: {}\n",
+                    names.join(", ")
+                );
+            }
+        }
+    }
     text += "# NetworkManager keeps copies of what netplan gave it, and brings the plane back from them:\n";
     text += &format!(
-        "grep -lE '(^|[^[:alnum:]_.-])({pattern})([^[:alnum:]_.-]|$)' /etc/netplan/90-NM-*.yaml 2>/dev/null | xargs -r rm -v --\n"
+        "grep -lE '(^|[^[:alnum:]_.-])({pattern})([^[:alnum:]_.-]|$)' {FOLDER}{COPY}*.yaml 2>/dev/null | xargs -r rm -v --\n"
     );
     for name in &names {
         text += &format!(

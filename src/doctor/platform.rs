@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
+use crate::doctor::netplan::COPY;
 use crate::facts::{Fact, NetplanFile};
 use crate::finding::Finding;
-use crate::plan::ends::list;
+use crate::names::HostName;
+use crate::plan::ends::{count, list};
 
 /// The first rdma-core whose mlx5 provider takes rules of the RDMA-TX table (linux-rdma/rdma-core#729, 2020).
 const OLDEST_RDMA_CORE: u32 = 29;
@@ -20,6 +22,7 @@ fn rdma_core(version: &str) -> Option<u32> {
 const ENOUGH_LOCKED: u64 = 1 << 30;
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    apart(fabric, notes);
     for (node, inventory) in fabric.inventories.iter().enumerate() {
         let facts = &inventory.node;
         if let Fact::Known(memory) = &facts.memory {
@@ -106,6 +109,32 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
     }
 }
 
+/// Seconds between the facts of hosts from which on they may be of different states of the ring.
+const APART: u64 = 3600;
+
+/// Facts that were taken at different times.
+fn apart(fabric: &Fabric, notes: &mut Vec<Finding>) {
+    let all = fabric.hosts.iter().zip(fabric.inventories);
+    let mut times: Vec<(u64, &HostName)> = all
+        .filter_map(|(host, own)| Some((*own.node.collected_at.known()?, host)))
+        .collect();
+    times.sort();
+    let (Some((first, early)), Some((last, late))) = (times.first(), times.last()) else {
+        return;
+    };
+    let hours = (last - first) / 3600;
+    if last - first > APART {
+        notes.push(Finding::warning(
+            "facts-apart",
+            format!(
+                "the facts of {early} are {} older than those of {late}: what changed between fits neither",
+                count(usize::try_from(hours).unwrap_or(usize::MAX), "hour")
+            ),
+            "facts of all hosts at once",
+        ));
+    }
+}
+
 /// A port that two files name has two owners: the one that is removed leaves the other.
 fn netplan(fabric: &Fabric, node: usize, files: &[NetplanFile], seen: &mut Vec<Seen>) {
     let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -118,7 +147,7 @@ fn netplan(fabric: &Fabric, node: usize, files: &[NetplanFile], seen: &mut Vec<S
         }
     }
     for (netdev, files) in owners.into_iter().filter(|(_, files)| files.len() > 1) {
-        let copy = files.iter().any(|file| file.starts_with("90-NM-"));
+        let copy = files.iter().any(|file| file.starts_with(COPY));
         let why = if copy {
             "; NetworkManager's copy survives the removal of the other, and brings it back"
         } else {
