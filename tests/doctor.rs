@@ -189,6 +189,74 @@ fn what_cannot_be_read_is_trouble() {
     trouble(&["--inventory", ".", "--plan", "no.json"], "no.json");
     std::fs::write(folder.join("spark2.json"), "{").unwrap();
     trouble(&["--inventory", "."], "spark2.json");
+    // What an editor leaves beside is nobody's.
+    write(&facts(&root().join("base")), folder);
+    std::fs::write(folder.join(".spark2.json"), "{").unwrap();
+    std::fs::write(folder.join(".#spark2.json"), "{").unwrap();
+    let output = doctor(folder, &["--inventory", "."]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+/// The facts of a case, in a folder of their own.
+fn facts_of(case: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let cases = cases();
+    let case = cases.iter().find(|own| own.folder.ends_with(case)).unwrap();
+    write(&case.facts, dir.path());
+    dir
+}
+
+#[test]
+fn a_ring_of_addresses_alone_is_called_so() {
+    for (case, wanted) in [
+        (
+            "healthy",
+            "ring        spark1 - spark2 - spark3 - spark4 - spark1\n",
+        ),
+        (
+            "two-plugs-exchanged-on-one-node",
+            "ring        spark1 - spark2 - spark3 - spark4 - spark1, by the addresses; the wires lead elsewhere\n",
+        ),
+        (
+            "two-cables-exchanged-between-nodes",
+            "- spark1, by the addresses; the wires lead elsewhere\n",
+        ),
+    ] {
+        let dir = facts_of(case);
+        let output = doctor(dir.path(), &["--inventory", "."]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(wanted), "{case}: {text}");
+    }
+}
+
+#[test]
+fn a_plan_of_a_ring_whose_wires_lead_elsewhere_is_made_with_a_warning() {
+    for (case, warned) in [
+        ("healthy", false),
+        ("two-plugs-exchanged-on-one-node", true),
+    ] {
+        let dir = facts_of(case);
+        let output = Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
+            .current_dir(dir.path())
+            .args(["plan", "--inventory", ".", "--json"])
+            .args(["spark1", "spark2", "spark3", "spark4"])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{case}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap();
+        let wires: Vec<&Value> = findings
+            .iter()
+            .filter(|finding| finding["code"] == "cabling-wire-differs")
+            .collect();
+        assert_eq!(wires.len(), usize::from(warned), "{case}: {findings:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr).contains("7 more of the kind"),
+            warned,
+            "{output:?}"
+        );
+        assert!(wires.iter().all(|finding| finding["severity"] == "warning"));
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use hairpin_mesh::doctor::netplan;
-use hairpin_mesh::facts::{Fact, GidEntry, Gids, Inventory};
-use hairpin_mesh::names::{Cidr, Gid, HostName};
+use hairpin_mesh::facts::{Fact, GidEntry, Gids, Inventory, NetplanFile};
+use hairpin_mesh::names::{Cidr, Gid, HostName, Text};
 use hairpin_mesh::plan::{Options, Plan, plan};
 
 fn cases() -> PathBuf {
@@ -299,6 +299,7 @@ fn removal_names_the_copies_of_the_network_manager_and_flushes_and_nothing_is_wr
         "ip -4 address flush dev enP2p1s0f0np0",
         "ip -4 address flush dev enP2p1s0f1np1",
         "connection delete",
+        "netplan generate",
     ] {
         assert!(text.contains(step), "{step}: {text}");
     }
@@ -309,6 +310,59 @@ fn removal_names_the_copies_of_the_network_manager_and_flushes_and_nothing_is_wr
         .unwrap();
     assert!(check.status.success(), "{check:?}");
     assert!(!Path::new("/etc/netplan/41-sparkring-plane2.yaml").exists());
+}
+
+#[test]
+fn removal_takes_the_plane_out_of_the_file_that_it_is_in() {
+    const OURS: &str = "rm -f /etc/netplan/41-sparkring-plane2.yaml\n";
+    const BOTH: [&str; 2] = ["enP2p1s0f0np0", "enP2p1s0f1np1"];
+    let steps = |files: &[(&str, &[&str])]| {
+        let (hosts, mut inventories) = inventories("tp-along-ring");
+        let files = files.iter().map(|(file, netdevs)| NetplanFile {
+            file: Text::from(*file),
+            netdevs: netdevs.iter().map(|name| name.parse().unwrap()).collect(),
+        });
+        inventories[0].node.netplan_files = Fact::Known(files.collect());
+        let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+        let text = netplan::removal(&planes[0]);
+        let check = Command::new("sh")
+            .args(["-n", "-c", &text])
+            .status()
+            .unwrap();
+        assert!(check.success(), "{text}");
+        text
+    };
+    // Our own file, of these ports alone; the first plane's is none of it, and copies are told anyhow.
+    let text = steps(&[
+        ("40-sparkring.yaml", &["enp1s0f0np0", "enp1s0f1np1"]),
+        ("41-sparkring-plane2.yaml", &BOTH),
+        ("90-NM-x.yaml", &["enP2p1s0f0np0"]),
+    ]);
+    assert!(
+        text.contains(OURS) && !text.contains("netplan set"),
+        "{text}"
+    );
+    // A file with the first plane in it stays, whatever its name.
+    for file in ["41-sparkring-plane2", "50-all"] {
+        let named = ["enp1s0f0np0", BOTH[0], BOTH[1]];
+        let text = steps(&[(&format!("{file}.yaml"), &named)]);
+        for dev in BOTH {
+            let step = format!("netplan set --origin-hint {file} 'ethernets.{dev}=NULL'\n");
+            assert!(text.contains(&step), "{text}");
+        }
+        assert!(!text.contains("ethernets.enp1s0f0np0"), "{text}");
+        assert_eq!(text.contains(OURS), file == "50-all", "{text}");
+    }
+    // Another's file may name more than the facts tell; one with an odd name is no word of a shell.
+    let text = steps(&[("50-fabric.yaml", &BOTH)]);
+    let step = "netplan set --origin-hint 50-fabric 'ethernets.enP2p1s0f0np0=NULL'\n";
+    assert!(text.contains(step), "{text}");
+    for odd in ["$(id).yaml", "a b.yaml", "-x.yaml", ".yaml", "50-plane"] {
+        let text = steps(&[(odd, &["enP2p1s0f1np1"])]);
+        assert!(text.contains("that names them: enP2p1s0f1np1\n"), "{text}");
+        assert!(!text.contains("netplan set"), "{text}");
+        assert!(odd == ".yaml" || !text.contains(odd), "{text}");
+    }
 }
 
 /// Gives the ports of a domain other addresses.

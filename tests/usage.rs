@@ -77,6 +77,36 @@ fn without_a_verb_there_is_no_report_and_help_is_help() {
 }
 
 #[test]
+fn help_that_cannot_be_written_is_no_success() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_hairpin-mesh"))
+        .arg("--help")
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("stdout: No space left"));
+}
+
+#[test]
+fn what_was_typed_does_nothing_to_a_terminal() {
+    for typed in ["x\u{202e}y", "x\u{7}\u{8}y", "x\u{1b}[31my z", "x\ny"] {
+        for words in [&["doctor", typed][..], &["doctor", "--json", typed]] {
+            let output = run(words);
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            let said = String::from_utf8([output.stderr, output.stdout].concat()).unwrap();
+            let odd =
+                |c: char| c != '\n' && (c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
+            assert!(!said.contains(odd), "{said:?}");
+            assert!(said.contains("host name"), "{said:?}");
+        }
+    }
+}
+
+#[test]
 fn the_trouble_of_deploy_has_the_keys_of_its_other_reports() {
     let output = run(&["deploy", "--json", "spark1", "spark1"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

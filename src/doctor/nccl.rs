@@ -662,6 +662,9 @@ mod tests {
         let line = |i| format!("NCCL INFO Subnet-aware routing: overriding dev {i} with dev 0\n");
         let log = Log::read("x", (0..300).map(line).collect::<String>().as_bytes());
         assert_eq!(log.overrides.len(), 256);
+        let line = |i| format!("NCCL INFO NET/IB : Using [0]mlx5_{i}:1/RoCE\n");
+        let log = Log::read("x", (0..300).map(line).collect::<String>().as_bytes());
+        assert_eq!(log.using.len(), 256);
     }
 
     #[test]
