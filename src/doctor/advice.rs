@@ -60,29 +60,21 @@ struct About<'a, 'b> {
 
 impl<'a, 'b> About<'a, 'b> {
     fn of(fabric: &'a Fabric<'b>, finding: &Finding) -> About<'a, 'b> {
-        let of_one = |finding: &Finding| -> Vec<usize> {
-            let node = finding.host.as_deref().and_then(|host| fabric.node(host));
-            let object = finding.object.as_deref().unwrap_or_default();
-            let names = object.split('+');
-            node.map_or(Vec::new(), |node| {
-                names.filter_map(|name| fabric.port(node, name)).collect()
-            })
-        };
+        let node = finding.host.as_deref().and_then(|host| fabric.node(host));
+        let object = finding.object.as_deref().unwrap_or_default();
         let members = finding.consequences.iter();
         let members = members.filter(|member| member.code == finding.code);
-        let mut ports: Vec<usize> = members.flat_map(of_one).collect();
-        if ports.is_empty() {
-            ports = of_one(finding);
-        }
-        let object = finding.object.as_deref().unwrap_or_default();
-        if let Some(number) = object.strip_prefix("socket ") {
-            let node = finding.host.as_deref().and_then(|host| fabric.node(host));
-            let socket = node.zip(number.parse().ok());
-            ports.extend(
-                socket
-                    .into_iter()
-                    .flat_map(|socket| fabric.of_socket(socket)),
-            );
+        let mut ports: Vec<usize> = members
+            .flat_map(|member| About::of(fabric, member).ports)
+            .collect();
+        if let (true, Some(node)) = (ports.is_empty(), node) {
+            ports = match object.strip_prefix("socket ").map(str::parse) {
+                Some(Ok(number)) => fabric.of_socket((node, number)).into_iter().collect(),
+                _ => object
+                    .split('+')
+                    .filter_map(|name| fabric.port(node, name))
+                    .collect(),
+            };
         }
         About { fabric, ports }
     }
@@ -174,6 +166,34 @@ impl<'a, 'b> About<'a, 'b> {
         }
     }
 
+    /// The host at whose cables all of these ports are, when they are all that is at its cables' other ends, or
+    /// its own.
+    fn silent_host(&self) -> Option<&'b str> {
+        let fabric = self.fabric;
+        let ends = |port: &usize| -> BTreeSet<usize> {
+            let far = fabric.far(*port).map(|far| fabric.ports[far].node);
+            far.into_iter().chain([fabric.ports[*port].node]).collect()
+        };
+        let mut hosts = (0..fabric.hosts.len()).filter(|node| {
+            let cables = |ports: &mut dyn Iterator<Item = usize>| -> BTreeSet<_> {
+                ports
+                    .map(|port| {
+                        let socket = fabric.socket(port);
+                        fabric
+                            .far_socket(socket)
+                            .map_or(socket, |far| socket.min(far))
+                    })
+                    .collect()
+            };
+            let own = cables(&mut fabric.of_host(*node).into_iter());
+            self.ports.iter().all(|port| ends(port).contains(node))
+                && own.len() > 1
+                && cables(&mut self.ports.iter().copied()) == own
+        });
+        let host = hosts.next()?;
+        hosts.next().is_none().then(|| fabric.hosts[host].as_str())
+    }
+
     /// An address for a port whose cable's other end has one.
     fn address(&self) -> Option<String> {
         let [port] = self.ports[..] else {
@@ -220,16 +240,26 @@ impl<'a, 'b> About<'a, 'b> {
         "port-rate" => format!("{} at both ends: plug, cable and auto-negotiation", self.devices(|dev| format!("ethtool {dev}"))),
         "pcie-degraded" => format!("update the firmware of the board (one of before April 2026 wires the second controller with two lanes) where it is older, else look at the slot's own speed and at AER errors; then a power cycle; {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
         "port-address" => format!("an address of its cable's subnet, and MTU 9000; the GID follows. {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
+        "plane-subnet-shared" if finding.object.as_deref().is_some_and(|net| net.starts_with("169.254.")) => format!("these are what hosts give themselves for want of an address: {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
         "plane-subnet-shared" => "give each cable and domain a subnet of its own, in the files or connections that give these addresses (netplan get, nmcli connection show), then netplan apply or nmcli connection up UUID".into(),
         "address-repeated" | "address-off-cable" | "address-prefix-differs" | "port-prefix" | "address-overlaps" | "port-in-two-subnets" => "change the address in the file or connection that gives it (netplan get, nmcli connection show), then netplan apply or nmcli connection up NAME".into(),
         "subnet-ends" => "look for a wrong octet at one end, or a port without address".into(),
         "cross-domain-cable" => "a cable joins equal domains: exchange the addresses of both functions of that socket at one end".into(),
+        "cabling-looped" => "one cable joins both sockets of this node: plug each end of it, and of those that hang loose, into the neighbours".into(),
         "self-cable" => "a cable from a node to itself, or two addresses of one cable on one node: plug one end into the neighbour, or correct one address".into(),
         "mac-repeated" => "find out which of the two was set by hand: ip link show DEVICE tells permaddr".into(),
         "address-answered-twice" => "find the second owner by its MAC (ip neigh, ethtool -P DEVICE), and change its address".into(),
         "cabling-stranger" => "follow that cable: it leads to another machine or to a switch".into(),
         "arp-flux" => "with a subnet for each port this goes; until then sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2".into(),
         "neighbour-mac" => format!("{}, ping, look again; when it stays, the cable or an address is another", self.devices(|dev| format!("ip neigh flush dev {dev}"))),
+        "neighbour-silent" if self.ports.len() > 1 => format!(
+            "{}hairpin-mesh doctor --wire with all hosts asks which port is at the other end of each; {}",
+            match self.silent_host() {
+                Some(host) => format!("every cable of {host} is silent, and no other: plugs or addresses were exchanged there, or it is down. "),
+                None => String::new(),
+            },
+            self.devices(|dev| format!("ip neigh show dev {dev}"))
+        ),
         "neighbour-silent" => format!("is the peer up, with that address on that cable? {}; {}; hairpin-mesh doctor --wire with all hosts asks which port is at the other end", self.devices(|dev| format!("ip neigh show dev {dev}")), self.devices(|dev| format!("arping -c 3 -I {dev} {}", finding.found.split(' ').next().unwrap_or("ADDRESS")))),
         "cabling-wire-differs" => "the plug is in another socket than the addresses are made for: move the plug, or the addresses".into(),
         "peer-route-missing" => format!("{}: the connected route comes with address and link; {}", self.devices(|dev| format!("ip addr show {dev}")), self.devices(|dev| format!("nmcli connection up {}", connection(dev)))),

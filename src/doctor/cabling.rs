@@ -338,6 +338,12 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
 /// Where the wire leads to another socket than the addresses say.
 fn differs(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>, seen: &mut Vec<Seen>) {
     for (socket, wire) in wires {
+        if socket.0 == wire.0 {
+            if socket < wire {
+                self_cabled(fabric, *socket, *wire, seen);
+            }
+            continue;
+        }
         for port in fabric.of_socket(*socket) {
             let Some(peer) = fabric.peers.get(&port) else {
                 continue;
@@ -358,6 +364,26 @@ fn differs(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>, seen: &mut Vec<See
             seen.push(Seen::port(fabric, port, finding));
         }
     }
+}
+
+/// A cable that joins both sockets of a host.
+fn self_cabled(fabric: &Fabric, one: Socket, other: Socket, seen: &mut Vec<Seen>) {
+    let (a, b) = (fabric.of_socket(one), fabric.of_socket(other));
+    let finding = Finding::problem(
+        "cabling-looped",
+        format!(
+            "its own {} answers on the cable of {}",
+            fabric.names(&b),
+            fabric.names(&a)
+        ),
+        "a cable from each socket to another node",
+    );
+    seen.push(Seen::some(
+        fabric,
+        one.0,
+        a.union(&b).copied().collect(),
+        finding,
+    ));
 }
 
 /// The socket at the other end, as one domain's subnets say.

@@ -142,7 +142,15 @@ const CAUSES: &[Row] = &[
     (
         "mesh-other-ring",
         Ring,
-        &["rule-", "route-", "left-over-", "marker-"],
+        // Addresses that were exchanged: with plugs, the mesh would be that of the addresses.
+        &[
+            "rule-",
+            "route-",
+            "left-over-",
+            "marker-",
+            "clsact-",
+            "neighbour-silent",
+        ],
     ),
     (
         "nic-missing",
@@ -197,7 +205,11 @@ const CAUSES: &[Row] = &[
         Lonely,
         &["subnet-ends", "port-link", "cable-down"],
     ),
+    // Whose plugs hang loose now.
+    ("cabling-looped", Cable, &["cable-down", "neighbour-silent"]),
     ("mac-repeated", Cable, &["neighbour-mac", "arp-"]),
+    // Rules are made for the port's own MAC.
+    ("mac-repeated", Ring, &["rule-other"]),
     (
         "plane-subnet-shared",
         Ring,
@@ -297,6 +309,7 @@ const CAUSES: &[Row] = &[
         &["port-rdma-state", "port-rate", "port-rdma-mtu"],
     ),
     ("domains-per-node", Ring, &["ring-"]),
+    ("domains-per-node", Host, &["ports-per-domain"]),
     ("ports-per-domain", Ring, &["ring-"]),
     (
         "port-place-unknown",
@@ -672,16 +685,9 @@ fn gathered(fabric: &Fabric, seen: &[Seen], roots: Vec<usize>) -> Vec<Vec<usize>
     for root in roots {
         let own = &seen[root];
         let with = all.iter_mut().find(|alike| {
-            alike.iter().all(|other| {
-                let other = &seen[*other];
-                same(&own.finding, &other.finding) && {
-                    match (own.ports.is_empty(), other.ports.is_empty()) {
-                        (true, true) => own.hosts.len() == 1 && other.hosts.len() == 1,
-                        (false, false) => are_ends(fabric, &own.ports, &other.ports),
-                        _ => false,
-                    }
-                }
-            })
+            alike
+                .iter()
+                .all(|other| are_one(fabric, own, &seen[*other]))
         });
         match with {
             Some(alike) => alike.push(root),
@@ -689,6 +695,53 @@ fn gathered(fabric: &Fabric, seen: &[Seen], roots: Vec<usize>) -> Vec<Vec<usize>
         }
     }
     all
+}
+
+/// Kinds of which several are one cause, whatever each of them tells: what is missing of a mesh went at once, and
+/// who exchanges two plugs or takes a plane's addresses away silences several ports.
+const OF_ONE_CAUSE: &[&str] = &[
+    "neighbour-silent",
+    "plane-subnet-shared",
+    "plane-unaddressed",
+    "cabling-wire-differs",
+    "marker-missing",
+    "route-missing",
+    "rule-missing",
+];
+
+fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
+    let (a, b) = (&one.finding, &other.finding);
+    if a.code != b.code || a.severity != b.severity {
+        return false;
+    }
+    match a.code {
+        // Both cables of a host: it is the host's.
+        "cable-down" => !one.hosts.is_disjoint(&other.hosts),
+        code if OF_ONE_CAUSE.contains(&code) => true,
+        _ if !same(a, b) => false,
+        _ => match (one.ports.is_empty(), other.ports.is_empty()) {
+            (true, true) => one.hosts.len() == 1 && other.hosts.len() == 1,
+            (false, false) => {
+                one.hosts == other.hosts
+                    || are_ends(fabric, &one.ports, &other.ports)
+                    || are_of_plane(fabric, one, other)
+            }
+            _ => false,
+        },
+    }
+}
+
+/// Whether these are both functions that two hosts have on the same domain.
+fn are_of_plane(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
+    let whole = |seen: &Seen| {
+        let first = seen.ports.first().map(|port| &fabric.ports[*port])?;
+        let of_host = fabric.of_host(first.node).into_iter();
+        let own: BTreeSet<usize> = of_host
+            .filter(|port| fabric.ports[*port].domain == first.domain)
+            .collect();
+        (own == seen.ports).then_some(first.domain)
+    };
+    whole(one).is_some() && whole(one) == whole(other)
 }
 
 /// Whether findings tell the same, of whatever it is.
@@ -720,24 +773,47 @@ fn together(
     alike: &[usize],
     members: Vec<Finding>,
 ) -> Option<Finding> {
-    let hosts: BTreeSet<usize> = alike.iter().flat_map(|i| seen[*i].hosts.clone()).collect();
+    let all = || alike.iter().map(|i| &seen[*i].hosts);
+    let mut hosts: BTreeSet<usize> = all().flatten().copied().collect();
+    let first = members.first()?.clone();
+    let of_cables = first.code == "cable-down";
+    if of_cables {
+        // The host that all of these cables end at.
+        hosts.retain(|host| all().all(|own| own.contains(host)));
+    }
     let names: Vec<&str> = hosts
         .iter()
         .map(|node| fabric.hosts[*node].as_str())
         .collect();
     let objects: BTreeSet<&Option<String>> = members.iter().map(|member| &member.object).collect();
-    let is_cable = alike.iter().any(|i| !seen[*i].ports.is_empty());
-    let first = members.first()?;
+    let ends = match alike {
+        [a, b] => are_ends(fabric, &seen[*a].ports, &seen[*b].ports),
+        _ => false,
+    };
     let object = match objects.len() {
+        _ if of_cables => Some(count(members.len(), "cable")),
         1 => first.object.clone(),
-        _ if is_cable => Some("both ends of a cable".into()),
+        _ if ends => Some("both ends of a cable".into()),
         n => Some(count(n, "object")),
     };
+    let alike = |member: &Finding| member.found == first.found;
+    let found = if of_cables {
+        "no link on any function of them".to_owned()
+    } else if members.iter().all(alike) {
+        first.found.clone()
+    } else {
+        format!(
+            "{}, and {} more of the kind",
+            first.found,
+            members.len() - 1
+        )
+    };
     Some(Finding {
-        host: Some(names.join(", ")),
+        host: (!names.is_empty()).then(|| names.join(", ")),
         object,
-        consequences: members.clone(),
-        ..first.clone()
+        found,
+        consequences: members,
+        ..first
     })
 }
 
@@ -790,6 +866,7 @@ fn layer(code: &str) -> usize {
         &[
             "cabling-no-ring",
             "cabling-moved",
+            "cabling-looped",
             "cabling-stranger",
             "self-cable",
         ],

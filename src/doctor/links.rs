@@ -86,6 +86,8 @@ fn functions(fabric: &Fabric, seen: &mut Vec<Seen>) {
         .collect();
     let complete = |keys: &Vec<(u32, u8)>| keys.len() == DOMAINS * crate::plan::PORTS_PER_DOMAIN;
     let usual_keys = usual(of_name.iter().filter(|keys| complete(keys)).cloned());
+    // Hosts that lack a socket, and what they lack of it.
+    let mut sockets: Vec<(usize, Finding)> = Vec::new();
     for (node, own) in all.iter().enumerate() {
         let inventory = &fabric.inventories[node];
         let left: Vec<String> = inventory
@@ -136,13 +138,37 @@ fn functions(fabric: &Fabric, seen: &mut Vec<Seen>) {
         );
         // Both domains of one socket: its cable was pulled. Otherwise a whole controller is gone.
         let functions: BTreeSet<u8> = missing.iter().map(|key| key.1).collect();
-        let finding = if missing.len() == DOMAINS && functions.len() == 1 {
-            finding.advise("both functions of one socket are gone: the platform takes them away with the cable; plug it in, and see journalctl -k -g 'cx7-pcie-hotplug|MTKP0001'; then hairpin-mesh up on this node")
+        if missing.len() == DOMAINS && functions.len() == 1 {
+            sockets.push((node, finding.advise("both functions of one socket are gone: the platform takes them away with the cable; plug it in, and see journalctl -k -g 'cx7-pcie-hotplug|MTKP0001'; then hairpin-mesh up on this node")));
         } else {
-            finding
-        };
-        seen.push(Seen::host(fabric, node, finding));
+            seen.push(Seen::host(fabric, node, finding));
+        }
     }
+    // The cable between the only two sockets that are gone: every other one has its other end.
+    let others = (0..fabric.ports.len()).all(|port| fabric.far(port).is_some());
+    if let ([(one, first), (other, second)], true) = (&sockets[..], fabric.whole && others) {
+        let hosts = [*one, *other];
+        let names = hosts.map(|node| fabric.hosts[node].as_str());
+        let finding = Finding {
+            host: Some(names.join(", ")),
+            found: format!(
+                "the sockets at both ends of a cable are gone ({}: {}; {}: {})",
+                names[0], first.found, names[1], second.found
+            ),
+            ..first.clone()
+        };
+        seen.push(Seen {
+            finding,
+            ports: BTreeSet::new(),
+            hosts: hosts.into(),
+        });
+        return;
+    }
+    seen.extend(
+        sockets
+            .into_iter()
+            .map(|(node, finding)| Seen::host(fabric, node, finding)),
+    );
 }
 
 fn is_down(facts: &PortFacts) -> bool {

@@ -71,6 +71,7 @@ pub(super) fn look(
     seen: &mut Vec<Seen>,
     notes: &mut Vec<Finding>,
 ) -> Option<Plan> {
+    broken_pairs(fabric, notes);
     let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
     if let Some(plan) = case.plan {
         given_plan(plan, fabric, seen);
@@ -204,6 +205,29 @@ impl Fit {
     /// How many rules are missing, and how many are there that the plan has not.
     fn misfit(&self) -> usize {
         self.wanted - self.right + self.there.saturating_sub(self.right)
+    }
+}
+
+/// Queue pairs that have failed and are still there: whatever uses them waits for nothing.
+fn broken_pairs(fabric: &Fabric, notes: &mut Vec<Finding>) {
+    for port in 0..fabric.ports.len() {
+        let pairs = fabric.facts(port).details.queue_pairs.known();
+        let broken = pairs.into_iter().flatten();
+        let broken: Vec<_> = broken.filter(|pair| pair.state.as_str() == "ERR").collect();
+        let Some(first) = broken.first() else {
+            continue;
+        };
+        let owner = first.owner.known().map_or("?", |owner| owner.as_str());
+        let finding = Finding::warning(
+            "queue-pairs-broken",
+            format!(
+                "{} in state ERR (the first of {owner}): a peer did not answer, or went away",
+                count(broken.len(), "queue pair")
+            ),
+            "none",
+        );
+        let seen = Seen::port(fabric, port, finding);
+        notes.push(seen.finding);
     }
 }
 
