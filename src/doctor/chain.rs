@@ -205,8 +205,9 @@ const CAUSES: &[Row] = &[
         Lonely,
         &["subnet-ends", "port-link", "cable-down"],
     ),
-    // Whose plugs hang loose now.
+    // Of whose neighbours plugs hang loose now.
     ("cabling-looped", Cable, &["cable-down", "neighbour-silent"]),
+    ("cabling-wire-differs", Cable, &["cable-down"]),
     ("mac-repeated", Cable, &["neighbour-mac", "arp-"]),
     // Rules are made for the port's own MAC.
     ("mac-repeated", Ring, &["rule-other"]),
@@ -273,7 +274,8 @@ const CAUSES: &[Row] = &[
             "port-rate",
             "port-gid",
             "port-address",
-            "plane-",
+            "plane-unaddressed",
+            "plane-idle",
             "subnet-ends",
             "route-",
             "peer-route",
@@ -704,9 +706,14 @@ const OF_ONE_CAUSE: &[&str] = &[
     "plane-subnet-shared",
     "plane-unaddressed",
     "cabling-wire-differs",
+    "cross-domain-cable",
+    "subnet-ends",
+    "port-gid",
     "marker-missing",
     "route-missing",
+    "route-other",
     "rule-missing",
+    "rule-other",
 ];
 
 fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
@@ -790,11 +797,13 @@ fn together(
         [a, b] => are_ends(fabric, &seen[*a].ports, &seen[*b].ports),
         _ => false,
     };
+    let ports: BTreeSet<usize> = alike.iter().flat_map(|i| seen[*i].ports.clone()).collect();
     let object = match objects.len() {
         _ if of_cables => Some(count(members.len(), "cable")),
         1 => first.object.clone(),
         _ if ends => Some("both ends of a cable".into()),
-        n => Some(count(n, "object")),
+        n if ports.is_empty() => Some(count(n, "object")),
+        _ => Some(count(ports.len(), "port")),
     };
     let alike = |member: &Finding| member.found == first.found;
     let found = if of_cables {
