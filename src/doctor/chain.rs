@@ -509,6 +509,9 @@ const CAUSES: &[Row] = &[
     ),
     ("mesh-other-plan", Ring, &["mesh-plan-"]),
     ("mesh-old-mac", Port, &["rule-other"]),
+    // What a neighbour learnt of the NIC before.
+    ("mesh-old-mac", Cable, &["neighbour-mac"]),
+    ("mesh-plan-port", Cable, &["neighbour-mac"]),
     ("route-missing", Host, &["left-over-route"]),
     (
         "mesh-plan-address",
