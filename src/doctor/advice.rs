@@ -166,29 +166,18 @@ impl<'a, 'b> About<'a, 'b> {
         }
     }
 
-    /// The host at whose cables all of these ports are, when they are all that is at its cables' other ends, or
-    /// its own.
+    /// The host whose cables are those that these ports are at.
     fn silent_host(&self) -> Option<&'b str> {
         let fabric = self.fabric;
-        let ends = |port: &usize| -> BTreeSet<usize> {
-            let far = fabric.far(*port).map(|far| fabric.ports[far].node);
-            far.into_iter().chain([fabric.ports[*port].node]).collect()
+        let cable = |port: &usize| {
+            let socket = fabric.socket(*port);
+            let far = fabric.far_socket(socket);
+            far.map_or(socket, |far| socket.min(far))
         };
+        let silent: BTreeSet<_> = self.ports.iter().map(cable).collect();
         let mut hosts = (0..fabric.hosts.len()).filter(|node| {
-            let cables = |ports: &mut dyn Iterator<Item = usize>| -> BTreeSet<_> {
-                ports
-                    .map(|port| {
-                        let socket = fabric.socket(port);
-                        fabric
-                            .far_socket(socket)
-                            .map_or(socket, |far| socket.min(far))
-                    })
-                    .collect()
-            };
-            let own = cables(&mut fabric.of_host(*node).into_iter());
-            self.ports.iter().all(|port| ends(port).contains(node))
-                && own.len() > 1
-                && cables(&mut self.ports.iter().copied()) == own
+            let own: BTreeSet<_> = fabric.of_host(*node).iter().map(cable).collect();
+            own == silent
         });
         let host = hosts.next()?;
         hosts.next().is_none().then(|| fabric.hosts[host].as_str())
