@@ -337,9 +337,11 @@ fn on_the_wire(fabric: &Fabric, socket: Socket) -> Option<Socket> {
 
 /// Where the wire leads to another socket than the addresses say.
 fn differs(fabric: &Fabric, wires: &BTreeMap<Socket, Socket>, seen: &mut Vec<Seen>) {
+    let mut looped = BTreeSet::new();
     for (socket, wire) in wires {
         if socket.0 == wire.0 {
-            if socket < wire {
+            // Either end alone may have heard of the other.
+            if looped.insert((socket.min(wire), socket.max(wire))) {
                 self_cabled(fabric, *socket, *wire, seen);
             }
             continue;

@@ -712,6 +712,7 @@ const OF_ONE_CAUSE: &[&str] = &[
     "cross-domain-cable",
     "subnet-ends",
     "port-gid",
+    "mesh-old-mac",
     "marker-missing",
     "route-missing",
     "route-other",
@@ -730,7 +731,7 @@ fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
         code if OF_ONE_CAUSE.contains(&code) => true,
         _ if !same(a, b) => false,
         _ => match (one.ports.is_empty(), other.ports.is_empty()) {
-            (true, true) => one.hosts.len() == 1 && other.hosts.len() == 1,
+            (true, true) => !one.hosts.is_empty(),
             (false, false) => {
                 one.hosts == other.hosts
                     || are_ends(fabric, &one.ports, &other.ports)
@@ -800,13 +801,11 @@ fn together(
         [a, b] => are_ends(fabric, &seen[*a].ports, &seen[*b].ports),
         _ => false,
     };
-    let ports: BTreeSet<usize> = alike.iter().flat_map(|i| seen[*i].ports.clone()).collect();
     let object = match objects.len() {
         _ if of_cables => Some(count(members.len(), "cable")),
         1 => first.object.clone(),
         _ if ends => Some("both ends of a cable".into()),
-        n if ports.is_empty() => Some(count(n, "object")),
-        _ => Some(count(ports.len(), "port")),
+        _ => Some(count(members.len(), "place")),
     };
     let alike = |member: &Finding| member.found == first.found;
     let found = if of_cables {

@@ -150,6 +150,46 @@ fn golden(name: &str, told: &str) {
     assert_eq!(told, std::fs::read_to_string(&path).unwrap(), "{name}");
 }
 
+/// The facts of a case's hosts, in order.
+fn facts_of(name: &str) -> (Vec<HostName>, Vec<Inventory>) {
+    let cases = cases();
+    let case = cases.iter().find(|own| own.folder.ends_with(name)).unwrap();
+    let inventory = |document: &serde_json::Value| {
+        Inventory::from_json("facts", document.to_string().as_bytes()).unwrap()
+    };
+    (
+        case.facts
+            .keys()
+            .map(|host| host.parse().unwrap())
+            .collect(),
+        case.facts.values().map(inventory).collect(),
+    )
+}
+
+#[test]
+fn where_the_wires_lead_elsewhere_a_plan_is_warned_once() {
+    for (case, ends) in [
+        ("healthy", None),
+        (
+            "two-plugs-exchanged-on-one-node",
+            Some(", and 7 more of the kind"),
+        ),
+        (
+            "cable-joins-both-sockets-of-a-node",
+            Some("enp1s0f0np0+enP2p1s0f0np0"),
+        ),
+    ] {
+        let (hosts, inventories) = facts_of(case);
+        let finding = super::wires_elsewhere(&hosts, &inventories);
+        assert_eq!(finding.is_some(), ends.is_some(), "{case}: {finding:?}");
+        if let (Some(finding), Some(ends)) = (finding, ends) {
+            assert!(finding.found.ends_with(ends), "{case}: {}", finding.found);
+            assert_eq!(finding.severity, crate::finding::Severity::Warning);
+            assert!(finding.advice.is_some());
+        }
+    }
+}
+
 #[test]
 fn every_case_is_judged_alike_without_the_program() {
     let (mut told, mut shown, mut advised) = (String::new(), String::new(), Advice::new());
