@@ -446,7 +446,13 @@ fn tree(text: &mut String, finding: &Finding, depth: usize) {
     }
     for consequence in &finding.consequences {
         // What is told of several ports at once is not told again of each.
-        let again = consequence.code == finding.code && consequence.found == finding.found;
+        let named = match (&finding.object, &consequence.object) {
+            (Some(all), Some(own)) => {
+                all.starts_with("all ") || all == own || all.split('+').any(|name| name == own)
+            }
+            (all, own) => all == own,
+        };
+        let again = named && consequence.code == finding.code && consequence.found == finding.found;
         if !again || !consequence.consequences.is_empty() {
             tree(text, consequence, depth + 1);
         }
