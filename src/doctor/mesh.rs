@@ -98,11 +98,15 @@ pub(super) fn look(
                     .any(|port| port.details.filters.known().is_some())
         });
         if observed {
-            notes.push(Finding::warning(
-                "mesh-absent",
-                "no rule, route or marker of the mesh is on any host",
-                "hairpin-mesh up on each, for paths to opposite nodes",
-            ));
+            let found = "no rule, route or marker of the mesh is on any host";
+            let wanted = "hairpin-mesh up on each, for paths to opposite nodes";
+            // Who gives its plan wants the mesh.
+            if case.plan.is_some() {
+                let finding = Finding::problem("mesh-absent", found, wanted);
+                seen.push(Seen::ring(finding.advise("hairpin-mesh up on each node")));
+            } else {
+                notes.push(Finding::warning("mesh-absent", found, wanted));
+            }
         }
         return Some(plan);
     }

@@ -421,8 +421,9 @@ fn checks(
         }
     };
     // Whatever was read: without a mesh there is nothing of it to be right.
-    if notes
-        .iter()
+    let told = notes.iter().chain(seen.iter().map(|seen| &seen.finding));
+    if told
+        .into_iter()
         .any(|note| note.code == "mesh-absent" || note.code == "mesh-not-judged")
     {
         not_held(
