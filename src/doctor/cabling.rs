@@ -12,7 +12,7 @@ use crate::doctor::chain::Seen;
 use crate::doctor::fabric::{Fabric, Socket};
 use crate::finding::Finding;
 use crate::plan::PORTS_PER_DOMAIN;
-use crate::plan::ends::{count, list};
+use crate::plan::ends::{count, list, more};
 use crate::plan::mesh::DOMAINS;
 
 /// One end of a cable.
@@ -212,12 +212,8 @@ pub(super) fn elsewhere(fabric: &Fabric) -> Option<Finding> {
     let mut seen = Vec::new();
     differs(fabric, &wires(fabric, &sockets(fabric)), &mut seen);
     let finding = seen.first()?.finding.clone();
-    let more = match seen.len() - 1 {
-        0 => String::new(),
-        more => format!(", and {more} more of the kind"),
-    };
     Some(Finding {
-        found: finding.found + &more,
+        found: finding.found + &more(seen.len() - 1),
         ..finding
     })
 }
@@ -460,10 +456,7 @@ fn crossed(
         }
     }
     let (first, rest) = told.split_first()?;
-    let more = match rest.len() {
-        0 => String::new(),
-        more => format!(", and {more} more of the kind"),
-    };
+    let more = more(rest.len());
     let which = match believed {
         Some((domain, why)) => {
             let why = match why {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::fabric::{Fabric, Socket};
 use crate::finding::{Finding, Severity};
-use crate::plan::ends::count;
+use crate::plan::ends::{count, more};
 
 /// A finding and what of the fabric it is about.
 #[derive(Debug, Clone)]
@@ -745,12 +745,8 @@ fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
 /// Whether these are both functions that two hosts have on the same domain.
 fn are_of_plane(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
     let whole = |seen: &Seen| {
-        let first = seen.ports.first().map(|port| &fabric.ports[*port])?;
-        let of_host = fabric.of_host(first.node).into_iter();
-        let own: BTreeSet<usize> = of_host
-            .filter(|port| fabric.ports[*port].domain == first.domain)
-            .collect();
-        (own == seen.ports).then_some(first.domain)
+        let first = *seen.ports.first()?;
+        (fabric.of_domain(first) == seen.ports).then_some(fabric.ports[first].domain)
     };
     whole(one).is_some() && whole(one) == whole(other)
 }
@@ -792,10 +788,6 @@ fn together(
         // The host that all of these cables end at.
         hosts.retain(|host| all().all(|own| own.contains(host)));
     }
-    let names: Vec<&str> = hosts
-        .iter()
-        .map(|node| fabric.hosts[*node].as_str())
-        .collect();
     let objects: BTreeSet<&Option<String>> = members.iter().map(|member| &member.object).collect();
     let ends = match alike {
         [a, b] => are_ends(fabric, &seen[*a].ports, &seen[*b].ports),
@@ -813,14 +805,10 @@ fn together(
     } else if members.iter().all(alike) {
         first.found.clone()
     } else {
-        format!(
-            "{}, and {} more of the kind",
-            first.found,
-            members.len() - 1
-        )
+        first.found.clone() + &more(members.len() - 1)
     };
     Some(Finding {
-        host: (!names.is_empty()).then(|| names.join(", ")),
+        host: (!hosts.is_empty()).then(|| fabric.host_names(&hosts)),
         object,
         found,
         consequences: members,
@@ -954,11 +942,7 @@ fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
             .filter(|node| covered(&fabric.of_host(*node)))
             .collect();
         let located = &fabric.ports[port];
-        let of_domain: BTreeSet<usize> = fabric
-            .of_host(located.node)
-            .into_iter()
-            .filter(|other| fabric.ports[*other].domain == located.domain)
-            .collect();
+        let of_domain = fabric.of_domain(port);
         let of_socket = fabric.of_socket(fabric.socket(port));
         let (own, object) = if whole.contains(&located.node) {
             let own: BTreeSet<usize> = whole
@@ -988,13 +972,9 @@ fn rolled_up(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Seen> {
 fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
     let ports: BTreeSet<usize> = members.iter().flat_map(|seen| seen.ports.clone()).collect();
     let hosts: BTreeSet<usize> = members.iter().flat_map(|seen| seen.hosts.clone()).collect();
-    let names: Vec<&str> = hosts
-        .iter()
-        .map(|node| fabric.hosts[*node].as_str())
-        .collect();
     let first = members[0].finding.clone();
     let finding = Finding {
-        host: Some(names.join(", ")),
+        host: Some(fabric.host_names(&hosts)),
         object: Some(object),
         consequences: members.into_iter().map(|seen| seen.finding).collect(),
         ..first

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
 use crate::names::{HostName, Mac};
+use crate::plan::ends::list;
 use crate::plan::ring::{self, Ring};
 use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, derive, survey};
 
@@ -110,6 +111,19 @@ impl<'a> Fabric<'a> {
         (0..self.ports.len())
             .filter(|port| self.ports[*port].node == node)
             .collect()
+    }
+
+    /// The ports of a port's host that are on its domain.
+    pub(super) fn of_domain(&self, port: usize) -> BTreeSet<usize> {
+        let own = &self.ports[port];
+        let mut all = self.of_host(own.node);
+        all.retain(|other| self.ports[*other].domain == own.domain);
+        all
+    }
+
+    /// Names of hosts, by their indices.
+    pub(super) fn host_names(&self, hosts: &BTreeSet<usize>) -> String {
+        list(hosts.iter().map(|node| &self.hosts[*node]))
     }
 
     /// The port of a host by the name of its network device.

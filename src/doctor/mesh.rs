@@ -71,7 +71,6 @@ pub(super) fn look(
     seen: &mut Vec<Seen>,
     notes: &mut Vec<Finding>,
 ) -> Option<Plan> {
-    broken_pairs(fabric, notes);
     let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
     if let Some(plan) = case.plan {
         given_plan(plan, fabric, seen);
@@ -209,29 +208,6 @@ impl Fit {
     /// How many rules are missing, and how many are there that the plan has not.
     fn misfit(&self) -> usize {
         self.wanted - self.right + self.there.saturating_sub(self.right)
-    }
-}
-
-/// Queue pairs that have failed and are still there: whatever uses them waits for nothing.
-fn broken_pairs(fabric: &Fabric, notes: &mut Vec<Finding>) {
-    for port in 0..fabric.ports.len() {
-        let pairs = fabric.facts(port).details.queue_pairs.known();
-        let broken = pairs.into_iter().flatten();
-        let broken: Vec<_> = broken.filter(|pair| pair.state.as_str() == "ERR").collect();
-        let Some(first) = broken.first() else {
-            continue;
-        };
-        let owner = first.owner.known().map_or("?", |owner| owner.as_str());
-        let finding = Finding::warning(
-            "queue-pairs-broken",
-            format!(
-                "{} in state ERR (the first of {owner}): a peer did not answer, or went away",
-                count(broken.len(), "queue pair")
-            ),
-            "none",
-        );
-        let seen = Seen::port(fabric, port, finding);
-        notes.push(seen.finding);
     }
 }
 
@@ -529,9 +505,7 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
     }
     for (node, ports) in &moved {
         let has_its_own = |row: &PortRow| {
-            let is_peer =
-                |other: &&PortRow| other.host == row.peer_host && other.netdev == row.peer_netdev;
-            plan.ports.iter().find(is_peer).is_some_and(|other| {
+            plan.peer(row).is_some_and(|other| {
                 let node = fabric.node(other.host.as_str());
                 let port = node.and_then(|node| fabric.port(node, other.netdev.as_str()));
                 let own = port.and_then(|port| fabric.facts(port).ipv4.known());

@@ -109,8 +109,8 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
     }
 }
 
-/// Seconds between the facts of hosts from which on they may be of different states of the ring.
-const APART: u64 = 3600;
+/// Seconds; facts of hosts that are further apart may be of different states of the ring.
+const HOUR: u64 = 3600;
 
 /// Facts that were taken at different times.
 fn apart(fabric: &Fabric, notes: &mut Vec<Finding>) {
@@ -122,8 +122,8 @@ fn apart(fabric: &Fabric, notes: &mut Vec<Finding>) {
     let (Some((first, early)), Some((last, late))) = (times.first(), times.last()) else {
         return;
     };
-    let hours = (last - first) / 3600;
-    if last - first > APART {
+    let hours = (last - first) / HOUR;
+    if last - first > HOUR {
         notes.push(Finding::warning(
             "facts-apart",
             format!(

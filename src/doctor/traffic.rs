@@ -1,4 +1,4 @@
-//! What counters say of functions that carry nothing, and of losses.
+//! What counters say of functions that carry nothing, and of losses; queue pairs that failed.
 
 use std::collections::BTreeSet;
 
@@ -60,6 +60,7 @@ pub(super) fn sent(fabric: &Fabric, ports: &BTreeSet<usize>) -> Option<u64> {
 }
 
 pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    broken_pairs(fabric, notes);
     let mut idle: BTreeSet<usize> = BTreeSet::new();
     for node in 0..fabric.hosts.len() {
         let own: Vec<(usize, u64)> = fabric
@@ -106,6 +107,29 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
             format!("counted since boot: {}", counted.join("; ")),
             "no rise while the load runs",
         ));
+    }
+}
+
+/// Queue pairs that have failed and are still there: whatever uses them waits for nothing.
+fn broken_pairs(fabric: &Fabric, notes: &mut Vec<Finding>) {
+    for port in 0..fabric.ports.len() {
+        let pairs = fabric.facts(port).details.queue_pairs.known();
+        let broken = pairs.into_iter().flatten();
+        let broken: Vec<_> = broken.filter(|pair| pair.state.as_str() == "ERR").collect();
+        let Some(first) = broken.first() else {
+            continue;
+        };
+        let owner = first.owner.known().map_or("?", |owner| owner.as_str());
+        let finding = Finding::warning(
+            "queue-pairs-broken",
+            format!(
+                "{} in state ERR (the first of {owner}): a peer did not answer, or went away",
+                crate::plan::ends::count(broken.len(), "queue pair")
+            ),
+            "none",
+        );
+        let seen = Seen::port(fabric, port, finding);
+        notes.push(seen.finding);
     }
 }
 

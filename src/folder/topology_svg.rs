@@ -499,10 +499,7 @@ fn cable(svg: &mut Svg, plan: &Plan, page: &Page, rank: usize) {
         }) else {
             continue;
         };
-        let far = plan
-            .ports
-            .iter()
-            .find(|p| p.host == near.peer_host && p.netdev == near.peer_netdev);
+        let far = plan.peer(near);
         let far_name = near.peer_netdev.as_str();
         let mut subnet = subnet(near, far);
         let class = if domain == 0 { "d0" } else { "d1" };

@@ -13,6 +13,7 @@ use crate::mesh::condition::unmet;
 use crate::mesh::present::{PortMore, PortNow, Present};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
 use crate::names::{NetdevName, RdmaName};
+use crate::plan::ends::more;
 use crate::plan::mesh::{
     DEFAULT_HAIRPIN_QUEUE, MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, QUALIFIED_HAIRPIN_NUM_QUEUES,
     ROCE_MTU, ROUTE_PROTOCOL, marker_unit,
@@ -491,10 +492,10 @@ const MOST_LEFT_OVER: usize = 32;
 
 /// The first of the findings of a kind, and how many more there are.
 fn first_of(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let more = findings.len().saturating_sub(MOST_LEFT_OVER);
+    let rest = findings.len().saturating_sub(MOST_LEFT_OVER);
     findings.truncate(MOST_LEFT_OVER);
-    if let Some(last) = findings.last_mut().filter(|_| more > 0) {
-        last.found += &format!(", and {more} more of the kind");
+    if let Some(last) = findings.last_mut() {
+        last.found += &more(rest);
     }
     findings
 }

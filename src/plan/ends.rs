@@ -38,6 +38,14 @@ pub(crate) fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
+/// What is said behind the first of several: nothing where there is no other.
+pub(crate) fn more(rest: usize) -> String {
+    match rest {
+        0 => String::new(),
+        rest => format!(", and {rest} more of the kind"),
+    }
+}
+
 /// Everything that one end, or two ends together, have wrong by themselves.
 pub(super) fn check(ends: &[End]) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -284,6 +284,13 @@ pub struct HostPlan<'a> {
 }
 
 impl Plan {
+    /// The port at the other end of a port's cable.
+    pub fn peer(&self, row: &PortRow) -> Option<&PortRow> {
+        let is_peer =
+            |other: &&PortRow| other.host == row.peer_host && other.netdev == row.peer_netdev;
+        self.ports.iter().find(is_peer)
+    }
+
     /// What `host` has to have; `None` when the plan does not know the host.
     pub fn for_host(&self, host: &str) -> Option<HostPlan<'_>> {
         fn of<'a, T>(rows: &'a [T], host: &HostName, its: impl Fn(&T) -> &HostName) -> Vec<&'a T> {
