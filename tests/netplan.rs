@@ -65,7 +65,7 @@ fn bare(inventories: &mut [Inventory]) {
 
 const SPARK1: &str = "\
 # /etc/netplan/41-sparkring-plane2.yaml of spark1: the second plane of the switchless ring.
-# Review, then install on every node:
+# Review, then install on this node:
 #   sudo install -m 600 THIS /etc/netplan/41-sparkring-plane2.yaml && sudo netplan try
 network:
   version: 2
@@ -425,4 +425,33 @@ fn ends_of_no_common_subnet_are_refused_by_name() {
         );
         assert!(line.contains("spark4") && line.contains("two addresses of one subnet wanted"));
     }
+}
+
+#[test]
+fn a_file_that_has_the_ports_already_is_named_before_there_are_two() {
+    let first_lines = |files: &[(&str, &[&str])]| -> String {
+        let (hosts, mut inventories) = inventories("tp-along-ring");
+        let files = files.iter().map(|(file, netdevs)| NetplanFile {
+            file: Text::from(*file),
+            netdevs: netdevs.iter().map(|name| name.parse().unwrap()).collect(),
+        });
+        inventories[0].node.netplan_files = Fact::Known(files.collect());
+        let planes = netplan::of_facts(&hosts, &inventories).unwrap();
+        let text = netplan::file(&planes[0]);
+        let (comment, rest) = text.split_once("network:\n").unwrap();
+        assert!(comment.lines().all(|line| line.starts_with('#')), "{text}");
+        assert!(rest.starts_with("  version: 2\n"), "{text}");
+        comment.to_owned()
+    };
+    let (first, plane): (&[&str], &[&str]) = (&["enp1s0f0np0"], &["enP2p1s0f0np0"]);
+    let ours = "41-sparkring-plane2.yaml";
+    let alone = first_lines(&[("40-sparkring.yaml", first), (ours, plane)]);
+    assert!(!alone.contains("as well"), "{alone}");
+    let shared = first_lines(&[("60 b\nx: y.yaml", plane), (ours, plane), ("a.yaml", plane)]);
+    assert!(
+        shared.contains("# These ports are in 60 b\\x0ax: y.yaml, a.yaml of /etc/netplan/ as well")
+            && shared.contains("(hairpin-mesh netplan spark1 --remove)"),
+        "{shared}"
+    );
+    assert!(shared.contains("sudo install -m 600 THIS /etc/netplan/41-sparkring-plane2.yaml"));
 }

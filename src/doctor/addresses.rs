@@ -180,8 +180,9 @@ fn planes(fabric: &Fabric, seen: &mut Vec<Seen>) {
         let finding = Finding::problem(
             "devices-carry-nothing",
             format!(
-                "{} carry nothing: a program that lists all devices plans channels on them that move no byte, and falls back to {}{counted}",
+                "{} {} nothing: a program that lists all devices plans channels on them that move no byte, and falls back to {}{counted}",
                 devices(&zero),
+                if zero.len() == 1 { "carries" } else { "carry" },
                 devices(&rest)
             ),
             "traffic on every device",
@@ -319,24 +320,34 @@ fn off_cable(fabric: &Fabric, seen: &mut Vec<Seen>) {
         if address.contains(other.address) || other.contains(address.address) {
             continue;
         }
-        // One that is in another cable's subnet is told by that.
-        let elsewhere = |own: Cidr, port: usize| {
-            (0..fabric.ports.len()).any(|one| {
-                let there = fabric.ports[one].address;
-                one != port && there.is_some_and(|there| there.network() == own.network())
-            })
+        // Those that share its subnet, and are the ends of one cable.
+        let others = |own: Cidr, port: usize| -> Vec<usize> {
+            let in_it = |one: &usize| {
+                let there = fabric.ports[*one].address;
+                *one != port && there.is_some_and(|there| there.network() == own.network())
+            };
+            (0..fabric.ports.len()).filter(in_it).collect()
         };
-        if elsewhere(address, port) || elsewhere(other, far) {
-            continue;
-        }
+        let (here, there) = (others(address, port), others(other, far));
+        let (port, far, address, other, strange) = match (&here[..], &there[..]) {
+            ([], []) => (port, far, address, other, None),
+            ([a, b], []) if fabric.far(*a) == Some(*b) => (port, far, address, other, Some(*a)),
+            ([], [a, b]) if fabric.far(*a) == Some(*b) => (far, port, other, address, Some(*a)),
+            // Told by whose subnet it is in.
+            _ => continue,
+        };
         let why = match fabric.other_socket(fabric.socket(port)) {
             Some(_) => "the other function of this cable leads there",
             None => "this cable can lead nowhere else",
         };
-        let found = format!(
-            "{address} and {other} of {} are in different subnets, and {why}",
-            fabric.ports[far].label()
-        );
+        let end = fabric.ports[far].label();
+        let found = match strange {
+            None => format!("{address} and {other} of {end} are in different subnets, and {why}"),
+            Some(a) => format!(
+                "{address} is in the subnet of another cable ({} has one end of it), and {why}: to {end}, which has {other}",
+                fabric.ports[a].label()
+            ),
+        };
         let finding = Finding::problem(
             "address-off-cable",
             found,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::doctor::fabric::Fabric;
 use crate::doctor::mesh::ALONE;
-use crate::doctor::netplan::{COPY, beside, origin};
+use crate::doctor::netplan::{beside, is_copy, origin, uuid};
 use crate::finding::Finding;
 use crate::names::Cidr;
 use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
@@ -44,6 +44,34 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
     format!(
         "hairpin-mesh inventory --out facts{all}; hairpin-mesh netplan --inventory facts {names}"
     )
+}
+
+/// What brings a mesh back that is not there, with the hairpin queues where they are at their default, too.
+fn mesh_again(nodes: &str, finding: &Finding) -> String {
+    fn has_queue(finding: &Finding) -> bool {
+        let mut below = finding.consequences.iter();
+        below.any(|below| below.code == "hairpin-queue-size" || has_queue(below))
+    }
+    if has_queue(finding) {
+        format!(
+            "on {nodes}: systemctl start dsv41-mesh loads the hairpin queues and makes the mesh (systemctl status dsv41-mesh tells why it did not at the boot); without that unit, while nothing uses the fabric: hairpin-mesh hairpin-queue 8192, then hairpin-mesh up"
+        )
+    } else {
+        format!("hairpin-mesh up on {nodes}")
+    }
+}
+
+/// `x4` of `PCIe link x4 at 32.0 GT/s`.
+fn lanes(link: &str) -> Option<&str> {
+    link.split(' ').find(|word| word.starts_with('x'))
+}
+
+/// Whether a finding stands for several of its kind.
+fn is_gathered(finding: &Finding) -> bool {
+    finding
+        .consequences
+        .iter()
+        .any(|below| below.code == finding.code)
 }
 
 /// The UUID of the connection that the network manager has on a device.
@@ -134,11 +162,21 @@ impl<'a, 'b> About<'a, 'b> {
         let netdev = &self.fabric.facts(port).netdev;
         // A dot would have to be escaped in a key of netplan's.
         let mut own = files.iter().filter(|file| {
-            file.netdevs.contains(netdev)
-                && !file.file.as_str().starts_with(COPY)
-                && !netdev.as_str().contains('.')
+            file.netdevs.contains(netdev) && !is_copy(file) && !netdev.as_str().contains('.')
         });
         own.next().and_then(origin).map(str::to_owned)
+    }
+
+    /// The UUID of the connection that NetworkManager keeps for a port in a copy of its own.
+    fn copy(&self, port: usize) -> Option<String> {
+        let node = self.fabric.ports[port].node;
+        let files = self.fabric.inventories[node].node.netplan_files.known()?;
+        let netdev = &self.fabric.facts(port).netdev;
+        let mut own = files
+            .iter()
+            .filter(|file| file.netdevs.contains(netdev) && is_copy(file));
+        own.next()
+            .map(|file| uuid(file).map_or_else(|| connection(netdev.as_str()), str::to_owned))
     }
 
     /// A setting of the ports, made where it is made: in netplan's files, else by `nmcli`.
@@ -166,6 +204,14 @@ impl<'a, 'b> About<'a, 'b> {
         }
     }
 
+    /// The RDMA device of the only port.
+    fn rdma(&self) -> String {
+        match self.ports[..] {
+            [port] => self.fabric.device(port),
+            _ => "DEVICE".into(),
+        }
+    }
+
     /// The host whose cables are those that these ports are at.
     fn silent_host(&self) -> Option<&'b str> {
         let fabric = self.fabric;
@@ -178,6 +224,19 @@ impl<'a, 'b> About<'a, 'b> {
         let mut hosts = (0..fabric.hosts.len()).filter(|node| {
             let own: BTreeSet<_> = fabric.of_host(*node).iter().map(cable).collect();
             own == silent
+        });
+        let host = hosts.next()?;
+        hosts.next().is_none().then(|| fabric.hosts[host].as_str())
+    }
+
+    /// The only host none of whose addresses is in a subnet of another host's.
+    fn stranger(&self) -> Option<&'b str> {
+        let fabric = self.fabric;
+        let mut hosts = (0..fabric.hosts.len()).filter(|node| {
+            let own = fabric.of_host(*node);
+            own.iter().all(|port| {
+                fabric.ports[*port].address.is_some() && !fabric.peers.contains_key(port)
+            })
         });
         let host = hosts.next()?;
         hosts.next().is_none().then(|| fabric.hosts[host].as_str())
@@ -202,9 +261,15 @@ impl<'a, 'b> About<'a, 'b> {
             Some(file) => format!(
                 "netplan set --origin-hint {file} 'ethernets.{dev}.addresses=[{own}]'; netplan set --origin-hint {file} 'ethernets.{dev}.mtu=9000'; netplan apply"
             ),
-            None => format!(
-                "nmcli connection add type ethernet ifname {dev} ipv4.method manual ipv4.addresses {own} 802-3-ethernet.mtu 9000"
-            ),
+            None => match self.copy(port) {
+                // Its connection is there and has no address.
+                Some(uuid) => format!(
+                    "nmcli connection modify {uuid} ipv4.method manual ipv4.addresses {own} 802-3-ethernet.mtu 9000 && nmcli connection up {uuid}"
+                ),
+                None => format!(
+                    "nmcli connection add type ethernet ifname {dev} ipv4.method manual ipv4.addresses {own} 802-3-ethernet.mtu 9000"
+                ),
+            },
         };
         Some(format!(
             "the other end of its cable, {}, has {there}: an address beside it, like {own}, and the GID follows ({command})",
@@ -227,12 +292,16 @@ impl<'a, 'b> About<'a, 'b> {
         "port-rdma" => "modprobe mlx5_ib; rdma link".into(),
         "port-rdma-state" | "port-rdma-phys" => format!("rdma link; {}; it follows the link of its network device", self.devices(|dev| format!("ethtool {dev}"))),
         "port-rate" => format!("{} at both ends: plug, cable and auto-negotiation", self.devices(|dev| format!("ethtool {dev}"))),
+        "pcie-degraded" if lanes(&finding.found) == lanes(&finding.wanted) => format!("it has all its lanes and a lower speed: a power cycle, then the slot's own speed and AER errors (journalctl -k -g AER); {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
         "pcie-degraded" => format!("update the firmware of the board (one of before April 2026 wires the second controller with two lanes) where it is older, else look at the slot's own speed and at AER errors; then a power cycle; {} shows LnkSta", self.functions(|pci| format!("lspci -vv -s {pci}"))),
         "port-address" => format!("an address of its cable's subnet, and MTU 9000; the GID follows. {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
         "plane-subnet-shared" if finding.object.as_deref().is_some_and(|net| net.starts_with("169.254.")) => format!("these are what hosts give themselves for want of an address: {} prints files for the second plane", netplan(self.fabric, &["HOST"])),
         "plane-subnet-shared" => "give each cable and domain a subnet of its own, in the files or connections that give these addresses (netplan get, nmcli connection show), then netplan apply or nmcli connection up UUID".into(),
         "address-repeated" | "address-off-cable" | "address-prefix-differs" | "port-prefix" | "address-overlaps" | "port-in-two-subnets" => "change the address in the file or connection that gives it (netplan get, nmcli connection show), then netplan apply or nmcli connection up NAME".into(),
-        "subnet-ends" => "look for a wrong octet at one end, or a port without address".into(),
+        "subnet-ends" => match self.stranger() {
+            Some(host) => format!("no address of {host} is in a subnet of another host: look there first for what gives it these (netplan get, nmcli connection show)"),
+            None => "look for a wrong octet at one end, or a port without address".into(),
+        },
         "cross-domain-cable" => "a cable joins equal domains: exchange the addresses of both functions of that socket at one end".into(),
         "cabling-looped" => "one cable joins both sockets of this node: plug each end of it, and of those that hang loose, into the neighbours".into(),
         "self-cable" => "a cable from a node to itself, or two addresses of one cable on one node: plug one end into the neighbour, or correct one address".into(),
@@ -271,8 +340,11 @@ impl<'a, 'b> About<'a, 'b> {
         "ingress-qdisc" => format!("find what made it ({}), let that use clsact; only when nobody needs it: {}", self.devices(|dev| format!("tc -s filter show dev {dev} ingress")), self.devices(|dev| format!("tc qdisc del dev {dev} ingress"))),
         "domains-per-node" | "ports-per-domain" => "one ConnectX-7 of four functions, two on each of two PCI domains, has all of them: lspci -D -d 15b3: shows which are there, rdma link which have RDMA".into(),
         "rule-shadowed" => format!("{}: whoever made the earlier rule has to take it away, or give it a preference behind those of the mesh", self.devices(|dev| format!("tc -s filter show dev {dev} ingress"))),
-        "mesh-incomplete" | "marker-twice" => again.into(),
-        "marker-left-over" => "stop it when nothing uses it: systemctl stop dsv41-mesh-marker@DEVICE.service".into(),
+        "mesh-absent" => mesh_again("each node", finding),
+        "mesh-incomplete" if is_gathered(finding) => mesh_again("each of these nodes", finding),
+        "mesh-incomplete" => mesh_again("this node", finding),
+        "marker-twice" => again.into(),
+        "marker-left-over" => format!("stop it when nothing uses it: systemctl stop dsv41-mesh-marker@{}.service", self.rdma()),
         "mesh-plan-address" if finding.found.ends_with(ALONE) => {
             // What is wanted is a device and an address of each port.
             let words: Vec<&str> = finding.wanted.split([' ', ',']).filter(|word| !word.is_empty()).collect();
@@ -281,6 +353,18 @@ impl<'a, 'b> About<'a, 'b> {
                 _ => "netplan set or nmcli connection modify, in the file or connection that gives these".into(),
             };
             format!("give back what the plan has ({back}); when the change is meant, the other ends need addresses beside these, and the ring a new plan")
+        }
+        "mesh-old-address" => {
+            let old = finding.found.split(' ').next().unwrap_or("ADDRESS");
+            let own = self.ports.first().and_then(|port| self.fabric.ports[*port].address);
+            let back = match own {
+                Some(own) if !is_gathered(finding) => {
+                    let back = format!("{old}/{}", own.prefix);
+                    self.set(&format!("addresses=[{back}]"), &format!("ipv4.addresses {back}"))
+                }
+                _ => "in the files or connections that give the ports' addresses".into(),
+            };
+            format!("hairpin-mesh verify on each host tells what its plan has: where these routes are right by it, give back the addresses that they have ({back}); where they are not, hairpin-mesh up. When the change is meant: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...")
         }
         "mesh-other-ring" => "hairpin-mesh doctor --wire with all hosts shows which plugs or addresses were exchanged: put them back; when they are meant: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
         "mesh-other-plan" | "mesh-plan-port" | "mesh-plan-address" | "mesh-plan-peer" | "mesh-plan-cap" | "mesh-plan-gid-index" => "make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...".into(),
@@ -296,7 +380,7 @@ impl<'a, 'b> About<'a, 'b> {
         "inventory-repeated" | "inventory-of-another-host" | "facts-apart" => format!("collect the facts again: hairpin-mesh inventory --out facts{}", self.fabric.hosts.iter().map(|host| format!(" --host {host}")).collect::<String>()),
         "domains-differ" | "neighbour-twice" | "ring-open" | "ring-size" => "hairpin-mesh doctor --wire with all hosts asks the wire which socket is cabled to which; then the addresses that say otherwise are changed, or plugs moved".into(),
         "route-linkdown" => "the link of its port comes first (ip link show); then hairpin-mesh up on this node".into(),
-        "marker-other" => "it tags other packets than the mesh's: systemctl cat dsv41-mesh-marker@DEVICE.service tells who says so; take that drop-in away, systemctl daemon-reload, and while nothing uses the fabric restart that unit".into(),
+        "marker-other" => format!("it tags other packets than the mesh's: systemctl cat dsv41-mesh-marker@{}.service tells who says so; take that drop-in away, systemctl daemon-reload, and while nothing uses the fabric restart that unit", self.rdma()),
         "rdma-core-old" => "apt-get install --only-upgrade rdma-core libibverbs1 ibverbs-providers, then restart the markers: hairpin-mesh up on this node".into(),
         "env-cap-over-queue" if self.fabric.hairpin_queue_size >= WANTED_HAIRPIN_QUEUE => "lower it: no larger queue can be loaded".into(),
         "env-cap-over-queue" => "lower it, or while nothing uses the fabric: hairpin-mesh hairpin-queue 8192 on each node".into(),

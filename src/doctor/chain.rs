@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use crate::doctor::fabric::{Fabric, Socket};
 use crate::finding::{Finding, Severity};
@@ -15,6 +16,8 @@ pub(super) struct Seen {
     pub(super) ports: BTreeSet<usize>,
     /// The hosts that it is about, as indices.
     pub(super) hosts: BTreeSet<usize>,
+    /// Of routes, the addresses that they lead to, by and from; of a cause, those that were changed.
+    pub(super) addresses: BTreeSet<Ipv4Addr>,
 }
 
 impl Seen {
@@ -25,6 +28,7 @@ impl Seen {
             finding: finding.on(located.host).at(&located.facts.netdev),
             ports: [port].into(),
             hosts: [located.node].into(),
+            addresses: BTreeSet::new(),
         }
     }
 
@@ -34,6 +38,7 @@ impl Seen {
             finding,
             hosts: ports.iter().map(|port| fabric.ports[*port].node).collect(),
             ports,
+            addresses: BTreeSet::new(),
         }
     }
 
@@ -49,6 +54,7 @@ impl Seen {
             finding: finding.on(&fabric.hosts[node]).at(names),
             ports,
             hosts: [node].into(),
+            addresses: BTreeSet::new(),
         }
     }
 
@@ -58,6 +64,7 @@ impl Seen {
             finding: finding.on(&fabric.hosts[node]),
             ports: BTreeSet::new(),
             hosts: [node].into(),
+            addresses: BTreeSet::new(),
         }
     }
 
@@ -67,6 +74,7 @@ impl Seen {
             finding,
             ports: BTreeSet::new(),
             hosts: BTreeSet::new(),
+            addresses: BTreeSet::new(),
         }
     }
 }
@@ -84,11 +92,13 @@ enum Reach {
     Lonely,
     /// Findings of the same host.
     Host,
+    /// Findings of the same port, and routes that have one of the same addresses.
+    Address,
     /// Every finding.
     Ring,
 }
 
-use Reach::{Cable, Host, Lonely, Plane, Port, Ring};
+use Reach::{Address, Cable, Host, Lonely, Plane, Port, Ring};
 
 /// A cause, how far it reaches, and how the codes of its effects start.
 type Row = (&'static str, Reach, &'static [&'static str]);
@@ -501,32 +511,38 @@ const CAUSES: &[Row] = &[
     ),
     ("ingress-qdisc", Port, &["clsact-", "rule-missing"]),
     ("clsact-", Port, &["rule-missing"]),
-    ("hairpin-queue-pending", Port, &["hairpin-queue-"]),
-    (
-        "hairpin-queue-",
-        Ring,
-        &["env-cap-over-queue", "mesh-plan-cap"],
-    ),
     ("mesh-other-plan", Ring, &["mesh-plan-"]),
-    ("mesh-old-mac", Port, &["rule-other"]),
-    // What a neighbour learnt of the NIC before.
-    ("mesh-old-mac", Cable, &["neighbour-mac"]),
     ("mesh-plan-port", Cable, &["neighbour-mac"]),
     ("route-missing", Host, &["left-over-route"]),
     (
         "mesh-plan-address",
         Cable,
-        &["subnet-ends", "address-off-cable", "mesh-plan-peer"],
+        &[
+            "subnet",
+            "address-",
+            "port-prefix",
+            "cross-domain-cable",
+            "self-cable",
+            "mesh-plan-peer",
+            "neighbour-silent",
+        ],
     ),
+    ("mesh-plan-address", Ring, &["mesh-other-ring", "ring-"]),
     (
         "mesh-plan-address",
-        Ring,
+        Address,
         &[
-            "mesh-other-ring",
+            "mesh-old-address",
             "route-other",
             "route-missing",
             "left-over-route",
         ],
+    ),
+    ("mesh-old-address", Port, &["address-repeated"]),
+    (
+        "mesh-old-address",
+        Address,
+        &["route-other", "route-missing", "left-over-route"],
     ),
     (
         "mesh-plan-port",
@@ -539,11 +555,25 @@ const CAUSES: &[Row] = &[
             "env-",
         ],
     ),
+    ("mesh-plan-port", Host, &["mesh-incomplete"]),
+    ("mesh-old-mac", Host, &["mesh-incomplete"]),
+    ("mesh-old-mac", Port, &["rule-other"]),
+    // What a neighbour learnt of the NIC before.
+    ("mesh-old-mac", Cable, &["neighbour-mac"]),
     ("peer-route", Cable, &["neighbour-silent"]),
+    ("hairpin-queue-pending", Port, &["hairpin-queue-"]),
+    (
+        "hairpin-queue-",
+        Ring,
+        &["env-cap-over-queue", "mesh-plan-cap"],
+    ),
+    // A node that came up without its mesh has the queue that it booted with.
+    ("mesh-absent", Ring, &["hairpin-queue-size"]),
     (
         "mesh-incomplete",
         Host,
         &[
+            "hairpin-queue-size",
             "rule-missing",
             "route-missing",
             "marker-missing",
@@ -566,11 +596,12 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
     match reach {
         Ring => true,
         Port => same_port,
+        Address => same_port || !cause.addresses.is_disjoint(&effect.addresses),
         Cable => {
             same_port
                 || cause.ports.iter().any(|port| {
                     fabric
-                        .far(*port)
+                        .end(*port)
                         .is_some_and(|far| effect.ports.contains(&far))
                 })
         }
@@ -610,7 +641,7 @@ fn cover(fabric: &Fabric, reach: Reach, causes: &[&Seen], effect: &Seen) -> bool
             if reach == Cable {
                 let far: Vec<usize> = reached
                     .iter()
-                    .filter_map(|port| fabric.far(*port))
+                    .filter_map(|port| fabric.end(*port))
                     .collect();
                 reached.extend(far);
             }
@@ -620,7 +651,7 @@ fn cover(fabric: &Fabric, reach: Reach, causes: &[&Seen], effect: &Seen) -> bool
             .hosts
             .iter()
             .all(|host| causes.iter().any(|cause| cause.hosts.contains(host))),
-        Plane | Lonely | Ring => true,
+        Plane | Lonely | Address | Ring => true,
     }
 }
 
@@ -713,7 +744,9 @@ const OF_ONE_CAUSE: &[&str] = &[
     "subnet-ends",
     "port-gid",
     "mesh-old-mac",
+    "mesh-old-address",
     "marker-missing",
+    "marker-without-rule",
     "route-missing",
     "route-other",
     "rule-missing",
@@ -729,6 +762,8 @@ fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
         // Both cables of a host: it is the host's.
         "cable-down" => !one.hosts.is_disjoint(&other.hosts),
         code if OF_ONE_CAUSE.contains(&code) => true,
+        // Both ends of a cable were given other addresses.
+        "mesh-plan-address" => are_ends(fabric, &one.ports, &other.ports),
         _ if !same(a, b) => false,
         _ => match (one.ports.is_empty(), other.ports.is_empty()) {
             (true, true) => !one.hosts.is_empty(),
@@ -983,6 +1018,7 @@ fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
         finding,
         ports,
         hosts,
+        addresses: BTreeSet::new(),
     }
 }
 

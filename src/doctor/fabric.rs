@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
-use crate::names::{HostName, Mac};
+use crate::names::{HostName, Mac, NetdevName};
 use crate::plan::ends::list;
 use crate::plan::ring::{self, Ring};
-use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, derive, survey};
+use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, Plan, derive, survey};
 
 /// A QSFP socket of a node: its index, and the port number (0 or 1). Each carries one function of
 /// every domain.
@@ -27,6 +27,8 @@ pub(super) struct Fabric<'a> {
     numbers: Vec<usize>,
     /// The two sockets whose cable no subnet shows, when it is the only one: it can be nowhere else.
     last: Option<(Socket, Socket)>,
+    /// Which port is at the other end of a port's cable by the plan that was given.
+    planned: BTreeMap<usize, usize>,
     /// Hosts whose facts are those of an earlier one, which is the second of each pair.
     pub(super) copies: Vec<(usize, usize)>,
     /// What `plan` finds.
@@ -41,7 +43,11 @@ pub(super) struct Fabric<'a> {
 }
 
 impl<'a> Fabric<'a> {
-    pub(super) fn of(hosts: &'a [HostName], inventories: &'a [Inventory]) -> Fabric<'a> {
+    pub(super) fn of(
+        hosts: &'a [HostName],
+        inventories: &'a [Inventory],
+        plan: Option<&Plan>,
+    ) -> Fabric<'a> {
         let survey = survey(hosts, inventories, None);
         let whole = ring::check_size(hosts.len()).is_ok();
         let (ring, found) = if whole {
@@ -64,9 +70,22 @@ impl<'a> Fabric<'a> {
             gid_index: survey.gid_index,
             hairpin_queue_size: survey.hairpin_queue_size,
             last: None,
+            planned: BTreeMap::new(),
             copies: copies(inventories),
         };
         fabric.last = fabric.by_elimination();
+        for row in plan.iter().flat_map(|plan| &plan.ports) {
+            let port = |host: &HostName, netdev: &NetdevName| {
+                fabric.port(fabric.node(host.as_str())?, netdev.as_str())
+            };
+            let ends = (
+                port(&row.host, &row.netdev),
+                port(&row.peer_host, &row.peer_netdev),
+            );
+            if let (Some(own), Some(far)) = ends {
+                fabric.planned.insert(own, far);
+            }
+        }
         fabric
     }
 
@@ -174,6 +193,11 @@ impl<'a> Fabric<'a> {
         self.of_socket(other)
             .into_iter()
             .find(|far| self.ports[*far].domain == domain)
+    }
+
+    /// The port at the other end of the cable, by the plan where the facts do not show it.
+    pub(super) fn end(&self, port: usize) -> Option<usize> {
+        self.far(port).or_else(|| self.planned.get(&port).copied())
     }
 
     /// Network devices of a host's ports, joined by `+`.

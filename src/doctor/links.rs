@@ -161,6 +161,7 @@ fn functions(fabric: &Fabric, seen: &mut Vec<Seen>) {
             finding,
             ports: BTreeSet::new(),
             hosts: hosts.into(),
+            addresses: BTreeSet::new(),
         });
         return;
     }

@@ -2,6 +2,7 @@
 //! all nodes at once and from their facts alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 use crate::doctor::Case;
 use crate::doctor::chain::Seen;
@@ -11,7 +12,7 @@ use crate::finding::Finding;
 use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use crate::mesh::verify::{collision, collisions, left_over, object};
-use crate::mesh::wanted::Wanted;
+use crate::mesh::wanted::{TABLE_MAIN, Wanted};
 use crate::names::{HostName, Mac, RdmaName, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
@@ -101,8 +102,7 @@ pub(super) fn look(
             let wanted = "hairpin-mesh up on each, for paths to opposite nodes";
             // Who gives its plan wants the mesh.
             if case.plan.is_some() {
-                let finding = Finding::problem("mesh-absent", found, wanted);
-                seen.push(Seen::ring(finding.advise("hairpin-mesh up on each node")));
+                seen.push(Seen::ring(Finding::problem("mesh-absent", found, wanted)));
             } else {
                 notes.push(Finding::warning("mesh-absent", found, wanted));
             }
@@ -143,6 +143,7 @@ pub(super) fn look(
         markers(fabric, node, Some(&share), seen);
     }
     old_macs(fabric, &stale, seen);
+    old_addresses(&plan, fabric, seen);
     other_ring(&plan, fabric, seen);
     Some(plan)
 }
@@ -317,6 +318,7 @@ fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
                         finding: finding.on(&fabric.hosts[node]),
                         ports: [port].into(),
                         hosts: [node].into(),
+                        addresses: BTreeSet::new(),
                     }),
             );
         }
@@ -332,11 +334,12 @@ fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
                     format!("the route is {flag}"),
                     "its link up",
                 );
-                seen.push(Seen::host(
-                    fabric,
-                    node,
-                    finding.at(format!("route {}", route.destination)),
-                ));
+                let port = route.dev.as_ref();
+                let port = port.and_then(|dev| fabric.port(node, dev.as_str()));
+                let finding = finding.at(format!("route {}", route.destination));
+                let mut link = Seen::host(fabric, node, finding);
+                link.ports.extend(port);
+                seen.push(link);
             }
         }
         for marker in inventory.node.markers.known().into_iter().flatten() {
@@ -459,8 +462,9 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             "the plan of this ring",
         )));
     }
-    // Of each host the ports that have other addresses, with those and the plan's.
-    let mut moved: BTreeMap<usize, Vec<(usize, &PortRow)>> = BTreeMap::new();
+    // Of each host the ports that have other MACs, and other addresses, with what the plan has of them.
+    type OfHosts<'a> = BTreeMap<usize, Vec<(usize, &'a PortRow)>>;
+    let (mut others, mut moved) = (OfHosts::new(), OfHosts::new());
     for row in &plan.ports {
         let Some(node) = fabric.node(row.host.as_str()) else {
             continue;
@@ -477,15 +481,7 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
         };
         let facts = fabric.facts(port);
         if facts.mac != row.mac {
-            let finding = Finding::problem(
-                "mesh-plan-port",
-                format!(
-                    "MAC {}: the NIC is another than at the time of the plan",
-                    facts.mac
-                ),
-                format!("{} of the plan", row.mac),
-            );
-            seen.push(Seen::port(fabric, port, finding));
+            others.entry(node).or_default().push((port, row));
         }
         let addresses = facts.ipv4.known();
         if addresses.is_some_and(|all| !all.is_empty() && !all.contains(&row.ipv4)) {
@@ -502,6 +498,24 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             );
             seen.push(Seen::port(fabric, port, finding));
         }
+    }
+    for (node, ports) in &others {
+        let now = ports
+            .iter()
+            .map(|(port, row)| format!("{} {}", row.netdev, fabric.facts(*port).mac));
+        let planned = ports
+            .iter()
+            .map(|(_, row)| format!("{} {}", row.netdev, row.mac));
+        let finding = Finding::problem(
+            "mesh-plan-port",
+            format!(
+                "other MACs than the plan's ({}): the NIC is another than at the time of the plan",
+                list(now)
+            ),
+            list(planned),
+        );
+        let ports = ports.iter().map(|(port, _)| *port).collect();
+        seen.push(Seen::some(fabric, *node, ports, finding));
     }
     for (node, ports) in &moved {
         let has_its_own = |row: &PortRow| {
@@ -529,8 +543,17 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             format!("other addresses than the plan's ({}){alone}", list(now)),
             list(planned),
         );
+        let planned = ports.iter().map(|(_, row)| row.ipv4.address);
+        let now = ports.iter().filter_map(|(port, _)| {
+            let address = fabric.ports[*port].address?;
+            Some(address.address)
+        });
+        let addresses = planned.chain(now).collect();
         let ports = ports.iter().map(|(port, _)| *port).collect();
-        seen.push(Seen::some(fabric, *node, ports, finding));
+        seen.push(Seen {
+            addresses,
+            ..Seen::some(fabric, *node, ports, finding)
+        });
     }
     let cap = size_cap(fabric.hairpin_queue_size);
     if plan.size_cap_bytes > cap {
@@ -689,12 +712,94 @@ fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<S
             format!("MAC {found} is in {}, and no port has it: the NIC was replaced after they were made", count(ports.len(), "rule")),
             wanted.to_string(),
         )
-        .on(fabric.ports[owner].host)
-        .at(&fabric.facts(owner).netdev)
         .advise("make the plan again from fresh inventories, deploy it, then hairpin-mesh up on each node");
-        let mut seen_of = Seen::ports(fabric, ports, finding);
-        seen_of.ports.insert(owner);
-        seen.push(seen_of);
+        let mut nic = Seen::port(fabric, owner, finding);
+        nic.ports.extend(ports);
+        seen.push(nic);
+    }
+}
+
+/// Routes of a mesh to or by an address that no port has: most likely a port was given another one after they were
+/// made, and `up` refuses a host whose addresses are not its plan's.
+fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
+    // Of each address that is gone and the one in its place, how many routes have it, and which port a gateway is.
+    type Old = BTreeMap<(Ipv4Addr, Ipv4Addr), (usize, Option<usize>)>;
+    let mut old: Old = BTreeMap::new();
+    for (node, (host, inventory)) in fabric.hosts.iter().zip(fabric.inventories).enumerate() {
+        let Some(share) = plan.for_host(host.as_str()) else {
+            continue;
+        };
+        let wanted = Wanted::of(&share).routes;
+        let there: Vec<&Route> = inventory
+            .node
+            .routes
+            .known()
+            .into_iter()
+            .flatten()
+            .filter(|route| route.protocol == ROUTE_PROTOCOL && route.table == TABLE_MAIN)
+            .collect();
+        for own in &wanted {
+            let same = there
+                .iter()
+                .find(|route| route.destination == own.destination);
+            let pair = match same {
+                Some(route) if route.dev == own.dev => gateways(route, own),
+                Some(_) => None,
+                None => {
+                    let is_in_place = |route: &&&Route| {
+                        let planned = |own: &Route| own.destination == route.destination;
+                        (&route.dev, route.gateway) == (&own.dev, own.gateway)
+                            && !wanted.iter().any(planned)
+                    };
+                    let mut in_place = there.iter().filter(is_in_place);
+                    let only = in_place.next().filter(|_| in_place.next().is_none());
+                    only.map(|route| (route.destination.address, own.destination.address))
+                }
+            };
+            let has = |address: Ipv4Addr| {
+                let all = fabric
+                    .ports
+                    .iter()
+                    .filter_map(|port| port.facts.ipv4.known());
+                all.flatten().any(|own| own.address == address)
+            };
+            if let Some(pair) = pair.filter(|(found, _)| !has(*found)) {
+                let port = own.dev.as_ref().filter(|_| same.is_some());
+                let port = port.and_then(|dev| fabric.port(node, dev.as_str()));
+                let (routes, owner) = old.entry(pair).or_default();
+                *routes += 1;
+                *owner = owner.or_else(|| fabric.peers.get(&port?).copied());
+            }
+        }
+    }
+    for ((found, wanted), (routes, gateway)) in old {
+        let is_owner = |port: &usize| {
+            let own = fabric.ports[*port].address;
+            own.is_some_and(|own| own.address == wanted)
+        };
+        let Some(owner) = gateway.or_else(|| (0..fabric.ports.len()).find(is_owner)) else {
+            continue;
+        };
+        let finding = Finding::problem(
+            "mesh-old-address",
+            format!(
+                "{found} is in {}, and no port has it: the address, or these, were changed after the mesh was made",
+                count(routes, "route")
+            ),
+            wanted.to_string(),
+        );
+        seen.push(Seen {
+            addresses: [found, wanted].into(),
+            ..Seen::port(fabric, owner, finding)
+        });
+    }
+}
+
+/// The gateways of two routes, where both have one of IPv4.
+fn gateways(one: &Route, other: &Route) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    match (one.gateway?, other.gateway?) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => Some((one, other)),
+        _ => None,
     }
 }
 
@@ -742,10 +847,26 @@ fn about(fabric: &Fabric, node: usize, share: &HostPlan, finding: Finding) -> Se
     let verified = crate::mesh::verify::port_of(&finding, share);
     let port = verified.and_then(|netdev| fabric.port(node, netdev.as_str()));
     Seen {
+        addresses: of_route(&finding),
         finding: finding.on(&fabric.hosts[node]),
         ports: port.into_iter().collect(),
         hosts: [node].into(),
     }
+}
+
+/// The addresses of a route that a finding is about: those of what is there and of what is wanted.
+fn of_route(finding: &Finding) -> BTreeSet<Ipv4Addr> {
+    let is_route = finding
+        .object
+        .as_deref()
+        .is_some_and(|object| object.starts_with("route "));
+    let words = [&finding.found, &finding.wanted]
+        .into_iter()
+        .filter(|_| is_route)
+        .flat_map(|text| text.split(' '));
+    words
+        .filter_map(|word| word.split('/').next()?.parse().ok())
+        .collect()
 }
 
 /// The value of an option on a command line.

@@ -132,7 +132,7 @@ pub const NOT_COVERED: &[&str] = &[
 
 /// Looks at everything.
 pub fn examine(case: &Case) -> Diagnosis {
-    let fabric = Fabric::of(case.hosts, case.inventories);
+    let fabric = Fabric::of(case.hosts, case.inventories, case.plan);
     let mut seen: Vec<Seen> = Vec::new();
     let mut notes: Vec<Finding> = Vec::new();
     settings::of_plan(&fabric, &mut seen, &mut notes);
@@ -140,7 +140,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     addresses::look(&fabric, &mut seen);
     gid::look(&fabric, &mut seen);
     settings::look(&fabric, &mut seen);
-    queues::look(&fabric, &mut seen, &mut notes);
+    queues::look(&fabric, case.plan, &mut seen, &mut notes);
     let cabling = cabling::look(&fabric, &mut seen);
     routes::look(&fabric, &mut seen);
     let mesh = mesh::look(case, &fabric, &mut seen, &mut notes);
@@ -173,7 +173,7 @@ pub fn examine(case: &Case) -> Diagnosis {
 
 /// Where the wire leads to another port than the addresses say, as a warning: a plan is made by the addresses.
 pub fn wires_elsewhere(hosts: &[HostName], inventories: &[Inventory]) -> Option<Finding> {
-    let finding = cabling::elsewhere(&Fabric::of(hosts, inventories))?;
+    let finding = cabling::elsewhere(&Fabric::of(hosts, inventories, None))?;
     let finding = Finding {
         severity: Severity::Warning,
         ..finding

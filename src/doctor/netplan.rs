@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 
 use crate::facts::{Inventory, NetplanFile};
 use crate::names::{Cidr, HostName, NetdevName};
+use crate::plan::ends::list;
 use crate::plan::mesh::{DOMAINS, ETHERNET_MTU};
 use crate::plan::{PORTS_PER_DOMAIN, Plan, survey};
 
@@ -331,17 +332,38 @@ fn planes(hosts: &[HostName], ends: &[End]) -> Vec<Plane> {
         .collect()
 }
 
+/// The other files that name a port of the plane. None of them is written anew: which devices beside the fabric's
+/// it names, the facts do not tell.
+fn others(plane: &Plane) -> Vec<&str> {
+    let is_of_plane = |name: &NetdevName| plane.ports.iter().any(|port| port.netdev == *name);
+    let naming = plane
+        .files
+        .iter()
+        .filter(|file| file.netdevs.iter().any(is_of_plane));
+    naming
+        .map(|file| file.file.as_str())
+        .filter(|name| format!("{FOLDER}{name}") != FILE)
+        .collect()
+}
+
 /// The netplan file of a node.
 pub fn file(plane: &Plane) -> String {
+    let others = others(plane);
     let mut text = format!(
         "# {FILE} of {}: the second plane of the switchless ring.\n",
         plane.host
     );
-    text += if plane.proposed {
-        "# Addresses that were not there follow the first plane's, where no host's facts name a network. Review, then install on every node:\n"
-    } else {
-        "# Review, then install on every node:\n"
-    };
+    if !others.is_empty() {
+        let names = list(others);
+        text += &format!(
+            "# These ports are in {names} of {FOLDER} as well, and a port of two files has two owners: change the\n# addresses there in place of this, or take the ports out first (hairpin-mesh netplan {} --remove).\n",
+            plane.host
+        );
+    }
+    if plane.proposed {
+        text += "# Addresses that were not there follow the first plane's, where no host's facts name a network.\n";
+    }
+    text += "# Review, then install on this node:\n";
     text += &format!("#   sudo install -m 600 THIS {FILE} && sudo netplan try\n");
     text += "network:\n  version: 2\n  renderer: NetworkManager\n  ethernets:\n";
     for port in &plane.ports {
@@ -359,11 +381,31 @@ pub fn file(plane: &Plane) -> String {
     text
 }
 
+/// Whether a file is a copy of NetworkManager's.
+pub(super) fn is_copy(file: &NetplanFile) -> bool {
+    file.file.as_str().starts_with(COPY)
+}
+
 /// A file as `netplan set --origin-hint` takes it, when its name is one that no shell takes for anything else.
 pub(super) fn origin(file: &NetplanFile) -> Option<&str> {
     let name = file.file.as_str().strip_suffix(".yaml")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     (name.bytes().all(plain) && !name.starts_with('-') && !name.is_empty()).then_some(name)
+}
+
+/// The UUID that the name of a copy of NetworkManager's has.
+pub(super) fn uuid(file: &NetplanFile) -> Option<&str> {
+    // 8, 4, 4, 4 and 12 hexadecimal digits (RFC 9562); of a wireless network its name follows.
+    let name = file.file.as_str().strip_prefix(COPY)?.get(..36)?;
+    let dashes = [8, 13, 18, 23];
+    let is_right = |(i, byte): (usize, u8)| {
+        if dashes.contains(&i) {
+            byte == b'-'
+        } else {
+            byte.is_ascii_hexdigit()
+        }
+    };
+    name.bytes().enumerate().all(is_right).then_some(name)
 }
 
 /// The steps that really take the second plane away.
@@ -401,7 +443,7 @@ pub fn removal(plane: &Plane) -> String {
             .filter(|name| is_of_plane(name))
             .collect();
         let whole = own(&file) && named.len() == file.netdevs.len();
-        if whole || named.is_empty() || file.file.as_str().starts_with(COPY) {
+        if whole || named.is_empty() || is_copy(file) {
             continue;
         }
         match origin(file) {

@@ -6,8 +6,8 @@ use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
 use crate::facts::{Applied, Fact, HairpinParameter, PortFacts};
 use crate::finding::Finding;
-use crate::plan::is_queue_size;
 use crate::plan::mesh::{WANTED_HAIRPIN_QUEUE, size_cap};
+use crate::plan::{Plan, is_queue_size};
 
 /// Whether the size is loaded, where the inventory says so, or the count of re-initialisations does.
 fn said(facts: &PortFacts, size: u32) -> Applied {
@@ -17,7 +17,12 @@ fn said(facts: &PortFacts, size: u32) -> Applied {
     }
 }
 
-pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+pub(super) fn look(
+    fabric: &Fabric,
+    plan: Option<&Plan>,
+    seen: &mut Vec<Seen>,
+    notes: &mut Vec<Finding>,
+) {
     let mut sizes: BTreeMap<usize, (u32, Applied)> = BTreeMap::new();
     for port in 0..fabric.ports.len() {
         let facts = fabric.facts(port);
@@ -55,13 +60,16 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Findin
         if !loaded(*applied) || *size >= WANTED_HAIRPIN_QUEUE || !is_queue_size(*size) {
             continue;
         }
-        if (*applied == Applied::Unsaid || absent) && *size == largest {
+        let planned = plan.is_some_and(|plan| *size < plan.hairpin_queue_size);
+        if (*applied == Applied::Unsaid || absent) && *size == largest && !planned {
             small += 1;
             continue;
         }
         let cap = size_cap(*size);
         let others = if *size < largest {
             ", and other ports have more"
+        } else if planned {
+            ", and the plan counts on more"
         } else {
             ""
         };

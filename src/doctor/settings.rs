@@ -67,6 +67,7 @@ pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Fin
             finding,
             ports,
             hosts,
+            addresses: BTreeSet::new(),
         });
     }
     if !fabric.whole {

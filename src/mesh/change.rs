@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::facts::{Filter, Neighbour, Route};
+use crate::mesh::wanted::TABLE_MAIN;
 use crate::names::{NetdevName, RdmaName};
 
 /// One change. Everything that it takes to make it and to take it back is in it: it is journaled as
@@ -265,6 +266,9 @@ pub fn route_text(route: &Route) -> String {
     }
     if let Some(dev) = &route.dev {
         s += &format!(" dev {dev}");
+    }
+    if route.table != TABLE_MAIN {
+        s += &format!(" table {}", route.table);
     }
     if let Some(src) = route.src {
         s += &format!(" src {src}");

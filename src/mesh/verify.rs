@@ -318,7 +318,7 @@ fn stale_rule(wanted: &Filter, found: &Filter) -> Finding {
     } else if dead {
         Finding::problem(
             "rule-dead-egress",
-            "the rule redirects to a device that is gone: its port was re-initialised after the rule was made",
+            "the rule redirects to a device that is gone: its port was re-initialised after the rule was made, or is not there",
             rule_text(wanted),
         )
     } else {
