@@ -187,6 +187,22 @@ fn what_cannot_be_read_is_trouble() {
     trouble(&["--inventory", ".", "--env", "no.txt"], "no.txt");
     trouble(&["--inventory", ".", "--nccl-log", "no.log"], "no.log");
     trouble(&["--inventory", ".", "--plan", "no.json"], "no.json");
+    // Of a plan's hosts, those that are here are told all the same.
+    let plan = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("plans/own-inventories-queue-applied/ring-mesh/plan.json");
+    let plan = ["--inventory", ".", "--plan", plan.to_str().unwrap()];
+    std::fs::remove_file(folder.join("spark4.json")).unwrap();
+    let output = doctor(folder, &[&plan[..], &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failed"][0]["host"], "spark4");
+    assert_eq!(report["hosts"].as_array().unwrap().len(), 3);
+    assert_eq!(report["healthy"], false);
+    for host in ["spark1", "spark2", "spark3"] {
+        std::fs::remove_file(folder.join(format!("{host}.json"))).unwrap();
+    }
+    trouble(&plan, "spark1.json");
+    write(&facts(&root().join("base")), folder);
     std::fs::write(folder.join("spark2.json"), "{").unwrap();
     trouble(&["--inventory", "."], "spark2.json");
     // What an editor leaves beside is nobody's.

@@ -21,6 +21,7 @@ fn each_verb_reports_a_command_line_that_is_none_with_json_and_prints_nothing_wi
         ("up", &["--wait", "never"]),
         ("down", &["--wait", "never"]),
         ("verify", &["--all", "--host", "spark1"]),
+        ("doctor", &["--watch", "never"]),
         ("install", &["--plan"]),
         ("uninstall", &["--what"]),
         ("deploy", &["--enable", "spark1"]),
@@ -50,6 +51,19 @@ fn each_verb_reports_a_command_line_that_is_none_with_json_and_prints_nothing_wi
             .unwrap_or_else(|e| panic!("{verb}: {e}: {json:?}"));
         assert_eq!(report["schema"], format!("hairpin-mesh.{verb}-report/v1"));
         assert_eq!(report["verdict"], "trouble");
+        for (own, answer) in [
+            ("plan", "planned"),
+            ("verify", "in_sync"),
+            ("doctor", "healthy"),
+            ("probe", "proven"),
+        ] {
+            let wanted = if verb == own {
+                false.into()
+            } else {
+                Value::Null
+            };
+            assert_eq!(report[answer], wanted, "{verb}");
+        }
         let trouble = report["trouble"].as_array().unwrap();
         assert!(!trouble.is_empty(), "{verb}: {report}");
         let said = String::from_utf8(json.stderr).unwrap();

@@ -163,14 +163,34 @@ fn facts(args: &DoctorArgs, plan: Option<&Plan>) -> Result<Facts, Trouble> {
         if hosts.is_empty() {
             hosts = hosts_of(folder)?;
         }
+        // Of a plan's hosts, those whose facts are here are diagnosed all the same.
+        let file = |host: &HostName| folder.join(format!("{host}.json"));
+        let is_here = |host: &HostName| file(host).symlink_metadata().is_ok();
+        let (here, absent): (Vec<_>, Vec<_>) = hosts
+            .iter()
+            .cloned()
+            .partition(|host| !args.hosts.is_empty() || is_here(host));
+        let absent: Vec<Failed> = if here.is_empty() {
+            Vec::new()
+        } else {
+            hosts = here;
+            let why = |host: &HostName| format!("{} is not there", file(host).display());
+            absent
+                .into_iter()
+                .map(|host| Failed {
+                    why: why(&host),
+                    host,
+                })
+                .collect()
+        };
         let documents = super::plan::read_all(&hosts, Some(folder))?;
         return Ok(Facts {
-            hosts,
             inventories: documents
                 .into_iter()
                 .map(|(_, inventory)| inventory)
                 .collect(),
-            failed: Vec::new(),
+            failed: absent,
+            hosts,
         });
     }
     if hosts.is_empty() && Path::new(INSTALLED_PLAN).exists() {

@@ -1,5 +1,6 @@
 //! What was typed and is no command line: said as `clap` says it, and with `--json` as a report as well.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::CommandFactory;
@@ -15,6 +16,9 @@ use crate::output;
 struct Report {
     schema: String,
     verdict: &'static str,
+    /// The verb's own yes or no, which its other reports of trouble have, too.
+    #[serde(flatten)]
+    answer: Option<BTreeMap<&'static str, bool>>,
     /// What is wrong with the command line, a line each.
     trouble: Vec<String>,
 }
@@ -47,6 +51,7 @@ pub fn not_understood(error: &clap::Error, words: &[OsString]) -> Exit {
         let _ = output::result(&pretty(&Report {
             schema: format!("hairpin-mesh.{verb}-report/v1"),
             verdict: "trouble",
+            answer: answer(&verb).map(|name| [(name, false)].into()),
             trouble: lines(&plain),
         }));
     }
@@ -81,6 +86,17 @@ fn verb(words: &[OsString]) -> Option<String> {
     known
         .find(|verb| verb.get_name() == typed)
         .map(|verb| verb.get_name().to_owned())
+}
+
+/// What a verb's report calls its yes or no, where that is not the verdict.
+fn answer(verb: &str) -> Option<&'static str> {
+    Some(match verb {
+        "plan" => "planned",
+        "verify" => "in_sync",
+        "doctor" => "healthy",
+        "probe" => "proven",
+        _ => return None,
+    })
 }
 
 /// What is wrong, without how it would be right.
