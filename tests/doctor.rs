@@ -198,6 +198,12 @@ fn what_cannot_be_read_is_trouble() {
     assert_eq!(report["failed"][0]["host"], "spark4");
     assert_eq!(report["hosts"].as_array().unwrap().len(), 3);
     assert_eq!(report["healthy"], false);
+    let text = String::from_utf8(doctor(folder, &plan).stdout).unwrap();
+    let first = text.lines().next().unwrap();
+    assert!(
+        first.starts_with("not observed") && first.ends_with("spark3; not read: spark4"),
+        "{text}"
+    );
     for host in ["spark1", "spark2", "spark3"] {
         std::fs::remove_file(folder.join(format!("{host}.json"))).unwrap();
     }

@@ -140,7 +140,7 @@ fn diagnose(args: &DoctorArgs) -> Result<Exit, Trouble> {
             not_covered: NOT_COVERED,
         }))?;
     } else {
-        output::result(&shown(&diagnosis, &facts.hosts))?;
+        output::result(&shown(&diagnosis, &facts))?;
     }
     for failed in &facts.failed {
         output::failure(&format!("{}: {}", failed.host, failed.why));
@@ -337,11 +337,12 @@ fn log(path: &Path) -> Result<Log, Trouble> {
 }
 
 /// The diagnosis for people: the verdict, causes with what follows, notes, what was looked at.
-fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
+fn shown(diagnosis: &Diagnosis, facts: &Facts) -> String {
     let mut text = String::new();
+    let hosts = &facts.hosts;
     let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
     let head = match diagnosis.findings.len() {
-        0 if hosts.is_empty() => output::standing("not observed"),
+        0 if hosts.is_empty() || !facts.failed.is_empty() => output::standing("not observed"),
         0 => output::standing("ok"),
         _ => output::standing(
             if diagnosis
@@ -361,7 +362,16 @@ fn shown(diagnosis: &Diagnosis, hosts: &[HostName]) -> String {
         1 => "1 cause".to_owned(),
         n => format!("{n} causes, the first one first"),
     };
-    text += &format!("{head}{causes}; {}\n", names.join(" "));
+    let unread: Vec<&str> = facts
+        .failed
+        .iter()
+        .map(|failed| failed.host.as_str())
+        .collect();
+    let unread = match unread[..] {
+        [] => String::new(),
+        _ => format!("; not read: {}", unread.join(" ")),
+    };
+    text += &format!("{head}{causes}; {}{unread}\n", names.join(" "));
     if let Some(ring) = &diagnosis.ring {
         let ring: Vec<&str> = ring.iter().map(HostName::as_str).collect();
         let wires = if by_other_wires(diagnosis) {
