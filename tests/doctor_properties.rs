@@ -181,6 +181,32 @@ proptest! {
     }
 
     #[test]
+    fn any_words_are_an_environment_and_a_log(
+        start in prop_oneof![Just(""), Just("export A=1\n"), Just("#!/bin/sh\n"), Just("services:\n  a:\n    environment:\n"), Just("x: &x\n")],
+        words in prop::collection::vec(prop_oneof![
+            Just("NCCL_SOCKET_IFNAME"), Just("GLOO_SOCKET_IFNAME"), Just("B12X_ROCE_PEER_HCA_MAPS"), Just("unset "), Just("export "), Just("environment:"),
+            Just("services:"), Just("  "), Just("\n"), Just("- "), Just(": "), Just("*x"), Just("&x"), Just("<<: "), Just("{"), Just("}"), Just("["), Just("]"),
+            Just("="), Just("^"), Just(";"), Just("&"), Just("|"), Just("<"), Just(">"), Just("("), Just(")"), Just("$"), Just("`"), Just("#"), Just("'"),
+            Just("\""), Just("\\"), Just(","), Just("é"), Just("enp7s7"), Just("enP7s7"), Just("NCCL INFO "), Just("NET/IB : Using "), Just("spark1:1:1 "),
+            Just("; OOB "), Just("NET/Socket : Using "), Just("ibv_modify_qp failed with 110"), Just("local GID "), Just("remote GID "), Just("::ffff:10.10.0.10"),
+            Just("::ffff:10.10.0.11"), Just("enp1s0f0np0:10.10.0.10<0>"), Just("mlx5_0:1/RoCE"), Just("\u{1b}"), Just("\r"),
+        ], 0..80),
+    ) {
+        let text = format!("{start}{}", words.concat());
+        let inventories: Vec<Inventory> = base().iter().map(|document| Inventory::from_json("x", document.to_string().as_bytes()).unwrap()).collect();
+        let names: Vec<HostName> = HOSTS.iter().map(|host| host.parse().unwrap()).collect();
+        let envs = [Environment::read("env", text.as_bytes()).unwrap()];
+        let logs = [Log::read("log", text.as_bytes())];
+        let case = Case { hosts: &names, ordered: true, inventories: &inventories, plan: None, envs: &envs, logs: &logs };
+        let diagnosis = examine(&case);
+        diagnosis.findings.iter().chain(&diagnosis.notes).for_each(|finding| check(finding, 0));
+        // Whatever is a cause says what to do.
+        for finding in &diagnosis.findings {
+            prop_assert!(finding.advice.is_some(), "{}", finding);
+        }
+    }
+
+    #[test]
     fn any_bytes_are_an_environment_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = Environment::read("x", &bytes);
         let _ = Log::read("x", &bytes);

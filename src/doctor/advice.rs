@@ -386,11 +386,17 @@ impl<'a, 'b> About<'a, 'b> {
         "env-cap-over-queue" => "lower it, or while nothing uses the fabric: hairpin-mesh hairpin-queue 8192 on each node".into(),
         "env-unknown-name" => "write it as what reads it has it, or take it out".into(),
         "env-hca-missing" | "env-hca-unknown" | "env-hca-order" | "env-hca-twice" | "env-hca-space" | "env-hca-filter" => "name each HCA once, exactly as rdma link has it, in the order of env.txt of the plan folder, joined by commas alone".into(),
+        "env-gid-index" if finding.found.starts_with("is not set") => "add it to the file".into(),
         "env-gid-index" => "take it out, or set the index that every port has: hairpin-mesh plan prints it into env.txt when it is not 3".into(),
         "env-without-mesh" => "hairpin-mesh up on each node, before the engine starts".into(),
         "env-not-expanded" => "print what the engine has, and give that: tr '\\0' '\\n' </proc/PID/environ >env.now, or docker compose config".into(),
         "env-socket-on-fabric" => "name the management network's device: ip route get ADDRESS of another node there shows it".into(),
         "env-nothing-read" => "give the file that the engine or its launcher is started with".into(),
+        "env-shell-cut" => "put the value in single quotes: NAME='VALUE'".into(),
+        "env-comment" => "put the comment on a line of its own, or give the file to nothing but a shell".into(),
+        "env-socket-unknown" => "write it as the hosts have it: ip -br link on each node".into(),
+        "env-setting-missing" if finding.found.starts_with("is on without") => "add them to the file".into(),
+        "env-setting-missing" | "env-ring-only" | "env-opposite-paths" if finding.found.starts_with("is not set") => "add it to the file".into(),
         "env-peer-maps" | "env-opposite-paths" | "env-setting-missing" | "env-prefix-length" | "env-ring-only" | "env-conflict" | "env-set-twice" | "env-no-number" | "env-no-assignment" => {
             let of_nccl = finding.object.as_deref().is_some_and(|name| name.starts_with("NCCL_"));
             format!("correct it in the file{}", if of_nccl { "" } else { "; what the engine needs is in env.txt of the plan folder" })

@@ -377,6 +377,7 @@ const CAUSES: &[Row] = &[
         ],
     ),
     ("nccl-log-port-error", Ring, &["nccl-log-gid-change"]),
+    ("cable-down", Cable, &["nccl-log-neighbour"]),
     ("port-prefix", Port, &["address-prefix-differs"]),
     (
         "address-prefix-differs",

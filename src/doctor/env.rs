@@ -3,13 +3,16 @@
 //! NCCL ignores names that it does not know, silently, and takes a name of an HCA as a prefix. So what
 //! looks set may not be, and what looks exact may be more.
 
+mod compose;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
+use crate::doctor::nccl::printable;
 use crate::finding::Finding;
 use crate::json::DocumentError;
-use crate::names::quoted;
+use crate::names::{HostName, quoted};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{PREFERRED_GID_INDEX, size_cap};
 use crate::plan::{Choices, OppositePaths, Plan, RouteStrategy, assemble, derive};
@@ -20,7 +23,7 @@ pub const LARGEST: usize = 256 * 1024;
 const MOST_VARIABLES: usize = 4096;
 
 /// An environment as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Environment {
     /// What findings call it.
     pub name: String,
@@ -28,7 +31,50 @@ pub struct Environment {
     pub variables: Vec<(String, String)>,
     /// Words that assign nothing, each with the assignment before it on its line (name and value).
     pub other: Vec<(Option<(String, String)>, String)>,
+    /// Variables whose value a shell ends at a character that is not quoted, and that character.
+    cut: Vec<(String, char)>,
+    /// Variables with a comment behind the value, which a shell alone takes for one.
+    commented: Vec<(String, String)>,
+    /// The services of a compose file that it is the environment of, where others have another.
+    of_services: Vec<String>,
+    /// Those environments; the rest of this one is empty then.
+    services: Vec<Environment>,
 }
+
+/// What a file is written for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Shell,
+    Compose,
+    /// Docker's or systemd's, a unit, or a line of assignments: nothing tells which.
+    Plain,
+}
+
+impl Format {
+    fn of(text: &str) -> Format {
+        let is_key = |line: &str| {
+            let line = line.trim_end();
+            line == "services:" || line.trim_start().starts_with("environment:")
+        };
+        let is_command = |line: &str| {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or_default();
+            SETTERS.contains(&first) && words.next().is_some_and(|word| !word.starts_with('='))
+        };
+        if text.starts_with("#!") {
+            Format::Shell
+        } else if text.lines().any(is_key) {
+            Format::Compose
+        } else if text.lines().any(is_command) {
+            Format::Shell
+        } else {
+            Format::Plain
+        }
+    }
+}
+
+/// Commands of a shell that set or unset variables.
+const SETTERS: &[&str] = &["export", "declare", "typeset", "unset"];
 
 impl Environment {
     /// Reads one: assignments on one line or on many, with or without `export`, quotes and comments as a
@@ -49,41 +95,107 @@ impl Environment {
         if text.contains('\0') {
             return Err(error("has a NUL in it, a text wanted".into()));
         }
+        let too_many = || error(format!("has more than {MOST_VARIABLES} variables"));
         let mut env = Environment {
             name: name.to_owned(),
-            variables: Vec::new(),
-            other: Vec::new(),
+            ..Environment::default()
         };
+        match Format::of(text) {
+            Format::Compose => env.take_services(compose::read(text).ok_or_else(too_many)?),
+            format => env
+                .lines(text, format == Format::Shell)
+                .ok_or_else(too_many)?,
+        }
+        Ok(env)
+    }
+
+    /// Takes lines of assignments in; none where there are too many.
+    fn lines(&mut self, text: &str, shell: bool) -> Option<()> {
+        let mut unset = 0;
         for line in text.lines() {
             let mut before: Option<(String, String)> = None;
-            let words = words(line);
-            // A mapping of YAML, as a compose file has it. JSON is none: its values end with a comma.
+            let Line { words, comment } = Line::of(line, shell);
+            // A mapping of YAML. JSON is none: its values end with a comma.
             let mapping = match &words[..] {
                 [key, value] if !line.trim_start().starts_with('"') => {
-                    let key = key.strip_suffix(':').filter(|key| is_ours(key));
-                    key.map(|key| vec![format!("{key}={value}")])
+                    let key = key.text.strip_suffix(':').filter(|key| is_judged(key));
+                    key.map(|key| Word::of(format!("{key}={}", value.text)))
                 }
                 _ => None,
             };
-            for word in mapping.unwrap_or(words) {
+            if let (Some(comment), [only], false) = (comment, &words[..], shell) {
+                let own = only.text.split_once('=').map(|(own, _)| own);
+                // In a unit a value ends before it.
+                if let Some(own) = own.filter(|own| is_judged(own)) {
+                    self.commented
+                        .push((own.to_owned(), comment.trim_end().to_owned()));
+                }
+            }
+            let mut command = String::new();
+            let mut unsets = false;
+            for word in mapping.map_or(words, |word| vec![word]) {
+                if word.is_first && shell {
+                    before = None;
+                    unsets = word.text == "unset";
+                    command.clone_from(&word.text);
+                }
+                unsets |= command == "export" && word.text == "-n";
+                if unsets {
+                    self.unset(&word.text);
+                    unset += 1;
+                }
                 // In a unit of systemd.
-                let word = word.strip_prefix("Environment=").unwrap_or(&word);
-                if word == "export" || word == "env" {
-                    continue;
-                }
-                match word.split_once('=') {
-                    Some((name, value)) if is_name(name) => {
-                        before = Some((name.to_owned(), value.to_owned()));
-                        env.variables.push((name.to_owned(), value.to_owned()))
+                let text = word.text.strip_prefix("Environment=").unwrap_or(&word.text);
+                if unsets || text == "export" || text == "env" {
+                    // No assignment, and no rest of one.
+                } else {
+                    match text.split_once('=') {
+                        Some((name, value)) if is_name(name) => {
+                            before = Some((name.to_owned(), value.to_owned()));
+                            self.variables.push((name.to_owned(), value.to_owned()));
+                            self.cut
+                                .extend(word.cut.map(|operator| (name.to_owned(), operator)));
+                        }
+                        _ => self.other.push((before.clone(), text.to_owned())),
                     }
-                    _ => env.other.push((before.clone(), word.to_owned())),
                 }
-                if env.variables.len() + env.other.len() > MOST_VARIABLES {
-                    return Err(error(format!("has more than {MOST_VARIABLES} variables")));
+                if self.variables.len() + self.other.len() + unset > MOST_VARIABLES {
+                    return None;
                 }
             }
         }
-        Ok(env)
+        Some(())
+    }
+
+    /// Forgets a variable.
+    fn unset(&mut self, name: &str) {
+        self.variables.retain(|(own, _)| own != name);
+        self.cut.retain(|(own, _)| own != name);
+        self.commented.retain(|(own, _)| own != name);
+    }
+
+    /// Takes in what services of a compose file have; services that have the same are judged together, those
+    /// that have nothing that is judged are left out.
+    fn take_services(&mut self, services: Vec<(String, Vec<(String, String)>)>) {
+        let mut all: Vec<Environment> = Vec::new();
+        for (service, variables) in services {
+            if !variables.iter().any(|(name, _)| is_judged(name)) {
+                continue;
+            }
+            match all.iter_mut().find(|env| env.variables == variables) {
+                Some(env) => env.of_services.push(service),
+                None => all.push(Environment {
+                    name: self.name.clone(),
+                    variables,
+                    of_services: vec![service],
+                    ..Environment::default()
+                }),
+            }
+        }
+        match &mut all[..] {
+            [only] => self.variables = std::mem::take(&mut only.variables),
+            _ => self.services = all,
+        }
     }
 
     /// The value that counts: the last one.
@@ -105,28 +217,138 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Words of a line as a shell splits them; a comment ends it.
-fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some('"') | None, '\\') => word.get_or_insert_default().extend(chars.next()),
-            (Some(_), c) => word.get_or_insert_default().push(c),
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, '#') if word.is_none() => break,
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (None, c) => word.get_or_insert_default().push(c),
+/// A word of a line.
+struct Word {
+    text: String,
+    /// Whether a command starts with it.
+    is_first: bool,
+    /// The first of the characters in it at which a shell ends it.
+    cut: Option<char>,
+}
+
+impl Word {
+    fn of(text: String) -> Word {
+        Word {
+            text,
+            is_first: true,
+            cut: None,
         }
     }
-    words.extend(word);
-    words
+
+    /// Whether it gives a variable that is judged a value that stands here.
+    fn is_value(&self) -> bool {
+        let value = self.text.split_once('=');
+        value.is_some_and(|(name, value)| is_judged(name) && !is_made_elsewhere(value))
+    }
+}
+
+/// The words of a line as a shell splits them, and the comment that ends it.
+struct Line<'t> {
+    words: Vec<Word>,
+    comment: Option<&'t str>,
+}
+
+impl Line<'_> {
+    /// Outside of shells `;` and the like are letters as others are. In one they end a command; a value that they
+    /// cut is kept as it was meant.
+    fn of(line: &str, shell: bool) -> Line<'_> {
+        let mut words: Vec<Word> = Vec::new();
+        let mut word: Option<Word> = None;
+        let mut comment = None;
+        let mut quote = None;
+        let mut is_first = true;
+        // Of commands in `$()`, and of groups.
+        let (mut substituted, mut grouped) = (0, 0);
+        let mut chars = line.char_indices();
+        let put = |word: &mut Option<Word>, is_first: bool, c: Option<char>| {
+            let word = word.get_or_insert_with(|| Word {
+                is_first,
+                ..Word::of(String::new())
+            });
+            word.text.extend(c);
+        };
+        while let Some((at, c)) = chars.next() {
+            match (quote, c) {
+                (Some(open), c) if c == open => quote = None,
+                (Some('"') | None, '\\') => put(&mut word, is_first, chars.next().map(|(_, c)| c)),
+                (Some(_), c) => put(&mut word, is_first, Some(c)),
+                (None, '\'' | '"') => {
+                    quote = Some(c);
+                    put(&mut word, is_first, None);
+                }
+                (None, '#') if word.is_none() => {
+                    comment = Some(&line[at..]);
+                    break;
+                }
+                (None, '(') if shell && (substituted > 0 || line[..at].ends_with('$')) => {
+                    substituted += 1;
+                    put(&mut word, is_first, Some(c));
+                }
+                (None, ')') if substituted > 0 => {
+                    substituted -= 1;
+                    put(&mut word, is_first, Some(c));
+                }
+                (None, c) if c.is_whitespace() && substituted == 0 => {
+                    is_first &= word.is_none();
+                    words.extend(word.take());
+                }
+                (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') if shell && substituted == 0 => {
+                    let ours = word.as_mut().filter(|word| word.is_value());
+                    match ours.filter(|_| is_cut(&line[at..], grouped > 0)) {
+                        Some(word) => {
+                            word.cut.get_or_insert(c);
+                            word.text.push(c);
+                        }
+                        None => {
+                            words.extend(word.take());
+                            is_first = !matches!(c, '<' | '>');
+                            match c {
+                                '(' => grouped += 1,
+                                ')' => grouped = (grouped - 1).max(0),
+                                _ => {}
+                            }
+                        }
+                    }
+                }
+                (None, c) => put(&mut word, is_first, Some(c)),
+            }
+        }
+        words.extend(word);
+        Line { words, comment }
+    }
+}
+
+/// Whether what stands behind a value, from a shell's operator on, was meant as part of it: the operator ends no
+/// line, and no command comes behind it.
+fn is_cut(rest: &str, grouped: bool) -> bool {
+    let operators = [';', '&', '|', '<', '>', '(', ')'];
+    let behind = rest.trim_start_matches(operators);
+    let is_apart = behind.starts_with(char::is_whitespace);
+    let mut words = behind.split_whitespace();
+    let Some(whole) = words.next().filter(|word| !word.starts_with('#')) else {
+        return rest.starts_with('(');
+    };
+    match rest.chars().next() {
+        Some('(') => return true,
+        Some(')') if grouped => return false,
+        Some('<' | '>') => {
+            return !is_apart && !rest[1..].starts_with('&') && !behind.starts_with("/dev/");
+        }
+        _ => {}
+    }
+    let first = whole.split(operators).next().unwrap_or_default();
+    if let Some((name, _)) = first.split_once('=') {
+        return !is_name(name);
+    }
+    // A word alone is what a list goes on with sooner than a command.
+    let is_command = first.starts_with(['.', '/', '~', '$', '"', '\'', '{', '}', '['])
+        || SETTERS.contains(&first)
+        || [
+            "then", "do", "done", "else", "fi", "esac", "set", "exec", "exit", "return",
+        ]
+        .contains(&first)
+        || first == whole && words.next().is_some_and(|next| !next.contains('='));
+    !is_apart && !is_command
 }
 
 /// Names that NCCL or the library of the switchless ring reads.
@@ -331,11 +553,20 @@ struct Look<'a, 'b> {
 
 impl Look<'_, '_> {
     fn push(&mut self, name: &str, finding: Finding) {
-        // Of a value that is not in the file nothing is known.
-        if self.env.get(name).is_some_and(is_made_elsewhere) && finding.code != NOT_IN_FILE {
+        // Of a value that is not in the file nothing is known, and of one that a shell cuts only that, unless the
+        // character belongs to it.
+        let is_unknown = self.env.get(name).is_some_and(is_made_elsewhere);
+        let is_cut = name != PEER_MAPS && self.env.cut.iter().any(|(own, _)| own == name);
+        if is_unknown && finding.code != NOT_IN_FILE || is_cut && finding.code != CUT {
             return;
         }
-        let mut finding = finding.at(name);
+        let mut finding = match &self.env.of_services[..] {
+            [] => finding.at(name),
+            services => finding.at(format!(
+                "{name} (service {})",
+                list(services.iter().map(|service| printable(service)).take(8))
+            )),
+        };
         finding.host = None;
         self.seen.push(Seen::ring(finding));
     }
@@ -369,8 +600,14 @@ pub(super) fn look(
     ordered: bool,
     seen: &mut Vec<Seen>,
 ) {
+    if !env.services.is_empty() {
+        for service in &env.services {
+            look(service, fabric, plan, ordered, seen);
+        }
+        return;
+    }
     let mut look = Look { env, fabric, seen };
-    if !env.variables.iter().any(|(name, _)| is_ours(name)) {
+    if !env.variables.iter().any(|(name, _)| is_judged(name)) {
         look.warning(
             &env.name,
             "env-nothing-read",
@@ -378,6 +615,8 @@ pub(super) fn look(
             "NAME=VALUE, as a shell or systemd reads it, or NAME: VALUE",
         );
     }
+    cut_by_a_shell(&mut look);
+    comments(&mut look);
     words_that_assign_nothing(&mut look);
     made_elsewhere(&mut look);
     repeated(&mut look);
@@ -394,6 +633,8 @@ pub(super) fn look(
 }
 
 const NOT_IN_FILE: &str = "env-not-expanded";
+const CUT: &str = "env-shell-cut";
+const PEER_MAPS: &str = "B12X_ROCE_PEER_HCA_MAPS";
 
 /// Whether a value is another variable's, or what a command prints.
 fn is_made_elsewhere(value: &str) -> bool {
@@ -404,7 +645,7 @@ fn is_made_elsewhere(value: &str) -> bool {
 fn made_elsewhere(look: &mut Look) {
     let variables = look.env.variables.iter();
     let made: BTreeSet<&str> = variables
-        .filter(|(name, value)| is_ours(name) && is_made_elsewhere(value))
+        .filter(|(name, value)| is_judged(name) && is_made_elsewhere(value))
         .map(|(name, _)| name.as_str())
         .collect();
     if !made.is_empty() {
@@ -419,31 +660,92 @@ fn made_elsewhere(look: &mut Look) {
     }
 }
 
+/// What the facts know of the hosts' network devices: not all of them.
+struct Devices<'a> {
+    fabric: BTreeSet<&'a str>,
+    management: BTreeSet<&'a str>,
+    /// Those of routes.
+    others: BTreeSet<&'a str>,
+}
+
+impl<'a> Devices<'a> {
+    fn of(fabric: &'a Fabric) -> Devices<'a> {
+        let ports = (0..fabric.ports.len()).map(|port| fabric.facts(port).netdev.as_str());
+        let ports: BTreeSet<&str> = ports.collect();
+        let nodes = fabric.inventories.iter();
+        let routes = nodes
+            .clone()
+            .flat_map(|node| node.node.routes.known().into_iter().flatten());
+        let others: BTreeSet<&str> = routes
+            .filter_map(|route| Some(route.dev.as_ref()?.as_str()))
+            .collect();
+        let management = nodes.filter_map(|node| node.management_netdev.known()?.as_ref());
+        let management: BTreeSet<&str> = management.map(|dev| dev.as_str()).collect();
+        Devices {
+            management: &management - &ports,
+            others: &others - &ports,
+            fabric: ports,
+        }
+    }
+
+    fn all(&self) -> BTreeSet<&'a str> {
+        let all = self.fabric.iter().chain(&self.management);
+        all.chain(&self.others).copied().collect()
+    }
+}
+
+/// What a variable that names devices means: NCCL takes a name for all devices whose names start so, unless `=` is
+/// before it, and `^` excludes.
+struct Sockets<'v> {
+    excludes: bool,
+    by_start: bool,
+    items: BTreeSet<&'v str>,
+}
+
+impl<'v> Sockets<'v> {
+    fn of(variable: &str, value: &'v str) -> Sockets<'v> {
+        let is_nccl = variable.starts_with("NCCL");
+        let given = value.strip_prefix('^').filter(|_| is_nccl);
+        let names = given.unwrap_or(value);
+        let exact = names.strip_prefix('=').filter(|_| is_nccl);
+        let items = exact.unwrap_or(names).split(',');
+        // A port may be behind the name.
+        let items = items.map(|item| match item.split_once(':') {
+            Some((name, _)) if is_nccl => name,
+            _ => item,
+        });
+        Sockets {
+            excludes: given.is_some(),
+            by_start: is_nccl && exact.is_none(),
+            items: items.filter(|item| !item.is_empty()).collect(),
+        }
+    }
+
+    fn is_meant(&self, item: &str, netdev: &str) -> bool {
+        netdev == item || self.by_start && netdev.starts_with(item)
+    }
+
+    /// Those of the devices that some item means.
+    fn meant<'a>(&self, devices: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
+        let is = |dev: &&&str| self.items.iter().any(|item| self.is_meant(item, dev));
+        devices.iter().filter(is).copied().collect()
+    }
+}
+
 /// Connections that every node makes to every other, over a port that reaches its neighbour alone.
 fn sockets(look: &mut Look) {
-    let fabric = look.fabric;
-    for variable in [
-        "NCCL_SOCKET_IFNAME",
-        "GLOO_SOCKET_IFNAME",
-        "TP_SOCKET_IFNAME",
-    ] {
-        let Some(value) = look
-            .env
-            .get(variable)
-            .filter(|value| !value.starts_with('^'))
-        else {
+    let devices = Devices::of(look.fabric);
+    for variable in ["NCCL_SOCKET_IFNAME"].iter().chain(SOCKETS) {
+        let Some(value) = look.env.get(variable) else {
             continue;
         };
-        // NCCL takes a name for all devices whose names start so, unless `=` is before it.
-        let by_start = variable.starts_with("NCCL") && !value.starts_with('=');
-        let items: BTreeSet<&str> = value.trim_start_matches('=').split(',').collect();
-        let is_meant = |netdev: &str| {
-            items.iter().any(|item| {
-                !item.is_empty() && (netdev == *item || by_start && netdev.starts_with(item))
-            })
-        };
-        let names = (0..fabric.ports.len()).map(|port| fabric.facts(port).netdev.as_str());
-        let meant: BTreeSet<&str> = names.filter(|name| is_meant(name)).collect();
+        let sockets = Sockets::of(variable, value);
+        if sockets.excludes {
+            excluded(look, variable, value, &sockets, &devices);
+            continue;
+        }
+        written_otherwise(look, variable, value, &sockets, &devices);
+        let meant = sockets.meant(&devices.fabric);
         if !meant.is_empty() {
             look.warning(
                 variable,
@@ -453,8 +755,89 @@ fn sockets(look: &mut Look) {
                     quoted(value),
                     count(meant.len(), "port")
                 ),
-                "the device of the management network",
+                MANAGEMENT,
             );
+        }
+    }
+}
+
+const MANAGEMENT: &str = "the device of the management network";
+
+/// Exclusion leaves the choice to NCCL, which takes the first device that is left, or several.
+fn excluded(look: &mut Look, variable: &str, value: &str, sockets: &Sockets, devices: &Devices) {
+    const CODE: &str = "env-socket-on-fabric";
+    let shown = quoted(value);
+    let left = &devices.fabric - &sockets.meant(&devices.fabric);
+    let gone = sockets.meant(&devices.management);
+    let ports = count(left.len(), "port");
+    if left.is_empty() {
+        if !gone.is_empty() && gone == devices.management {
+            let found = format!(
+                "{shown} excludes {}, the management network's, and all ports of the fabric: no device that is known is left",
+                list(&gone)
+            );
+            look.warning(variable, CODE, found, MANAGEMENT);
+        }
+    } else if !gone.is_empty() {
+        let found = format!(
+            "{shown} excludes {}, the management network's, and leaves {ports} of the fabric: opposite nodes do not reach each other there but through a neighbour's kernel",
+            list(&gone)
+        );
+        look.problem(variable, CODE, found, MANAGEMENT);
+    } else {
+        let others = devices.management.iter().map(|dev| (*dev).to_owned());
+        let all: Vec<String> = others.chain([format!("{ports} of the fabric")]).collect();
+        let found = format!(
+            "{shown} excludes, and leaves the choice to NCCL ({} are left): on ports of the fabric opposite nodes do not reach each other but through a neighbour's kernel",
+            list(all)
+        );
+        look.warning(variable, CODE, found, MANAGEMENT);
+    }
+}
+
+/// Names of no device that is known, which are those of one but for the case of letters.
+fn written_otherwise(
+    look: &mut Look,
+    variable: &str,
+    value: &str,
+    sockets: &Sockets,
+    devices: &Devices,
+) {
+    const CODE: &str = "env-socket-unknown";
+    if value.starts_with('^') {
+        let found = format!(
+            "{} is taken for a name: NCCL alone excludes so",
+            quoted(value)
+        );
+        return look.problem(variable, CODE, found, MANAGEMENT);
+    }
+    let all = devices.all();
+    // NCCL passes over a name that is none when another is one.
+    let is_other = variable.starts_with("NCCL") && !sockets.meant(&all).is_empty();
+    for item in &sockets.items {
+        if all.iter().any(|dev| sockets.is_meant(item, dev)) {
+            continue;
+        }
+        let lower = item.to_ascii_lowercase();
+        let alike = |dev: &&&str| sockets.is_meant(&lower, &dev.to_ascii_lowercase());
+        let alike: BTreeSet<&str> = all.iter().filter(alike).copied().collect();
+        if alike.is_empty() {
+            continue;
+        }
+        let found = format!(
+            "{} is the name of no device, but for the case of its letters that of {}",
+            quoted(item),
+            list(&alike)
+        );
+        let others = &alike - &devices.fabric;
+        let wanted = match others.is_empty() {
+            true => MANAGEMENT.to_owned(),
+            false => list(others),
+        };
+        if is_other {
+            look.warning(variable, CODE, found, wanted);
+        } else {
+            look.problem(variable, CODE, found, wanted);
         }
     }
 }
@@ -515,6 +898,37 @@ fn is_ours(name: &str) -> bool {
     ["NCCL_", "B12X_ROCE_", "DSV41_ROCE_", "SGLANG_ROCE_"]
         .iter()
         .any(|start| upper.starts_with(start))
+}
+
+/// Names of sockets' devices that others than NCCL read.
+const SOCKETS: &[&str] = &["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
+
+/// Whether anything is said of a variable's value.
+fn is_judged(name: &str) -> bool {
+    is_ours(name) || SOCKETS.contains(&name)
+}
+
+/// Values that go on behind what ends them in a shell.
+fn cut_by_a_shell(look: &mut Look) {
+    let told: BTreeMap<&String, char> = look.env.cut.iter().map(|(name, c)| (name, *c)).collect();
+    for (name, operator) in told {
+        let found = format!(
+            "an unquoted {operator} ends the value in a shell, and what stands behind it is none of it"
+        );
+        look.problem(name, CUT, found, "the value in quotes");
+    }
+}
+
+/// Comments that are part of the value for what is no shell.
+fn comments(look: &mut Look) {
+    let told: BTreeMap<&String, &String> = look.env.commented.iter().map(|(n, c)| (n, c)).collect();
+    for (name, comment) in told {
+        let found = format!(
+            "{} stands behind the value: a comment for a shell, part of the value for systemd (EnvironmentFile) and docker (--env-file)",
+            quoted(comment)
+        );
+        look.warning(name, "env-comment", found, "comments on lines of their own");
+    }
 }
 
 fn repeated(look: &mut Look) {
@@ -819,47 +1233,61 @@ fn plan_of(fabric: &Fabric, order: &[usize], paths: OppositePaths) -> Option<Pla
     assemble(&derived.ring?, &hosts, &choices).ok()
 }
 
+/// Whose peer maps a value is.
+enum Maps {
+    /// Those that are wanted.
+    Wanted,
+    /// Of the same ring in another rank order.
+    Order(Vec<HostName>),
+    /// Of no order of this ring.
+    Strange,
+}
+
+/// Whose the maps are, of a ring with these paths, and those that are wanted with the hosts in their order.
+fn maps_of(
+    fabric: &Fabric,
+    given: &[usize],
+    paths: OppositePaths,
+    value: &str,
+) -> Option<(Maps, Plan)> {
+    let wanted = plan_of(fabric, given, paths)?;
+    if wanted.peer_maps == value {
+        return Some((Maps::Wanted, wanted));
+    }
+    let other = super::cabling::orders(fabric.hosts.len())
+        .into_iter()
+        .find_map(|order| plan_of(fabric, &order, paths).filter(|plan| plan.peer_maps == value));
+    let maps = match other {
+        Some(other) => Maps::Order(other.hosts),
+        None => Maps::Strange,
+    };
+    Some((maps, wanted))
+}
+
+/// The paths that the mesh on the hosts has, where there is one.
+fn paths_of_mesh(fabric: &Fabric, plan: Option<&Plan>) -> Option<OppositePaths> {
+    let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
+    let mut filters = ports.flat_map(|port| port.details.filters.known().into_iter().flatten());
+    let is_up = filters.any(|filter| filter.protocol.0 == crate::plan::mesh::MARKED_ETHERTYPE);
+    plan.filter(|_| is_up).map(|plan| plan.opposite_paths)
+}
+
+/// The opposite paths and the peer maps, which go together with the mesh's rules.
 fn maps(look: &mut Look, plan: Option<&Plan>, ordered: bool) {
-    const VARIABLE: &str = "B12X_ROCE_PEER_HCA_MAPS";
-    let paths = match look.env.get("B12X_ROCE_OPPOSITE_PATHS") {
+    const PATHS: &str = "B12X_ROCE_OPPOSITE_PATHS";
+    let paths = match look.env.get(PATHS) {
         Some("4") => OppositePaths::Four,
         Some("2") | None => OppositePaths::Two,
         Some(other) => {
             let shown = quoted(other);
-            return look.problem(
-                "B12X_ROCE_OPPOSITE_PATHS",
-                "env-opposite-paths",
-                format!("is {shown}"),
-                "2 or 4",
-            );
+            let found = format!("is {shown}");
+            return look.problem(PATHS, "env-opposite-paths", found, "2 or 4");
         }
     };
-    let Some(value) = look.env.get(VARIABLE).map(str::to_owned) else {
-        return;
-    };
-    let of_two = plan.is_some_and(|plan| plan.opposite_paths == OppositePaths::Two);
-    if of_two && paths == OppositePaths::Four {
-        let is_up = look.fabric.inventories.iter().any(|node| {
-            node.ports.iter().any(|port| {
-                port.details.filters.known().is_some_and(|all| {
-                    all.iter()
-                        .any(|filter| filter.protocol.0 == crate::plan::mesh::MARKED_ETHERTYPE)
-                })
-            })
-        });
-        if is_up {
-            look.problem(
-                "B12X_ROCE_OPPOSITE_PATHS",
-                "env-opposite-paths",
-                "is 4, and the mesh has the rules of 2",
-                "2, or a mesh planned with --opposite-paths 4",
-            );
-        }
-    }
     let fabric = look.fabric;
-    if fabric.ring.is_none() {
+    let Some(value) = look.env.get(PEER_MAPS).map(str::to_owned) else {
         return;
-    }
+    };
     let given: Vec<usize> = match plan {
         Some(plan) => plan
             .hosts
@@ -868,24 +1296,74 @@ fn maps(look: &mut Look, plan: Option<&Plan>, ordered: bool) {
             .collect(),
         None => (0..fabric.hosts.len()).collect(),
     };
-    let Some(wanted) = plan_of(fabric, &given, paths) else {
+    let of = |paths| {
+        let ring = fabric.ring.as_ref();
+        ring.and_then(|_| maps_of(fabric, &given, paths, &value))
+    };
+    let mesh = paths_of_mesh(fabric, plan).unwrap_or(paths);
+    let mut judged = of(paths);
+    if mesh != paths {
+        // The maps are of what is set, or of the mesh: else they are wrong beside it, and the mesh's are wanted.
+        let is_own = |of: &Option<(Maps, Plan)>| {
+            of.as_ref()
+                .is_some_and(|(maps, _)| !matches!(maps, Maps::Strange))
+        };
+        let mut maps_are = "";
+        if !is_own(&judged) {
+            judged = of(mesh);
+            if is_own(&judged) {
+                maps_are = ", as the peer maps are";
+            }
+        }
+        let set = match look.env.get(PATHS) {
+            Some(_) => format!("is {}", paths.number()),
+            None => format!("is not set, and {} counts", paths.number()),
+        };
+        let found = format!(
+            "{set}, and the mesh has the rules of {}{maps_are}",
+            mesh.number()
+        );
+        let wanted = mesh.number();
+        match (paths, maps_are) {
+            (OppositePaths::Four, "") => look.problem(
+                PATHS,
+                "env-opposite-paths",
+                found,
+                "2, or a mesh planned with --opposite-paths 4",
+            ),
+            (OppositePaths::Two, "") => look.warning(
+                PATHS,
+                "env-opposite-paths",
+                format!("{found}: half of the paths to opposite nodes carry nothing"),
+                "4, with the peer maps of 4, or a mesh planned with --opposite-paths 2",
+            ),
+            _ => look.problem(PATHS, "env-opposite-paths", found, wanted.to_string()),
+        }
+    }
+    let Some((maps, wanted)) = judged else {
         return;
     };
-    if wanted.peer_maps == value {
-        return;
-    }
-    // Whose they are, when they are those of the same ring in another rank order.
-    let other = super::cabling::orders(fabric.hosts.len())
-        .into_iter()
-        .find_map(|order| plan_of(fabric, &order, paths).filter(|plan| plan.peer_maps == value));
-    let found = match other {
+    let found = match maps {
+        Maps::Wanted => return,
         // Nobody said which order it is.
-        Some(_) if !ordered => return,
-        Some(other) => format!("they are the maps of TP rank order {}", list(&other.hosts)),
-        None => format!("they are the maps of another ring: {}", quoted(&value)),
+        Maps::Order(_) if !ordered => return,
+        Maps::Order(hosts) => format!("they are the maps of TP rank order {}", list(&hosts)),
+        Maps::Strange => {
+            let other = match wanted.opposite_paths {
+                OppositePaths::Two => OppositePaths::Four,
+                OppositePaths::Four => OppositePaths::Two,
+            };
+            match of(other) {
+                Some((Maps::Wanted | Maps::Order(_), _)) => format!(
+                    "they are the maps of {} paths to each opposite node",
+                    other.number()
+                ),
+                _ => format!("they are the maps of another ring: {}", quoted(&value)),
+            }
+        }
     };
     look.problem(
-        VARIABLE,
+        PEER_MAPS,
         "env-peer-maps",
         found,
         format!("{} for {}", wanted.peer_maps, list(&wanted.hosts)),
@@ -896,9 +1374,19 @@ fn is_on(value: Option<&str>) -> bool {
     value.is_some_and(|value| !matches!(value, "" | "0" | "false"))
 }
 
+/// How a setting that is not on stands.
+fn state_of(value: Option<&str>) -> &'static str {
+    match value {
+        None => "is not set",
+        Some(_) => "is not on",
+    }
+}
+
 fn engine(look: &mut Look) {
-    let ring = look.env.get("DSV41_ROCE_RING").map(str::to_owned);
-    let reduce = look.env.get("SGLANG_ROCE_ALLREDUCE").map(str::to_owned);
+    // Of a value that is made elsewhere nothing follows.
+    let get = |name: &str| look.env.get(name).filter(|value| !is_made_elsewhere(value));
+    let ring = get("DSV41_ROCE_RING").map(str::to_owned);
+    let reduce = get("SGLANG_ROCE_ALLREDUCE").map(str::to_owned);
     if is_on(ring.as_deref()) && reduce.is_some() && !is_on(reduce.as_deref()) {
         look.problem(
             "SGLANG_ROCE_ALLREDUCE",
@@ -938,7 +1426,7 @@ fn engine(look: &mut Look) {
                     name,
                     "env-setting-missing",
                     "is not set, and DSV41_ROCE_RING is on",
-                    "the plan's (env.txt)",
+                    "that of env.txt of the plan folder",
                 );
             }
         }
@@ -947,7 +1435,9 @@ fn engine(look: &mut Look) {
 
 fn nccl(look: &mut Look) {
     let get = |name: &str| look.env.get(name).map(str::to_owned);
-    let ring_only = is_on(look.env.get("NCCL_SWITCHLESS_RING_ONLY"));
+    let ring_only = look.env.get("NCCL_SWITCHLESS_RING_ONLY");
+    let state = state_of(ring_only);
+    let ring_only = is_on(ring_only.filter(|value| !is_made_elsewhere(value)));
     let mut found: Vec<(&str, &'static str, String, String)> = Vec::new();
     let mut missing: Vec<String> = Vec::new();
     if !ring_only
@@ -959,7 +1449,7 @@ fn nccl(look: &mut Look) {
         } else {
             ""
         };
-        found.push(("NCCL_SWITCHLESS_RING_ONLY", "env-ring-only", format!("is not on: NCCL connects opposite nodes, which have no common subnet, and times out{more}"), "1".into()));
+        found.push(("NCCL_SWITCHLESS_RING_ONLY", "env-ring-only", format!("{state}: NCCL connects opposite nodes, which have no common subnet, and times out{more}"), "1".into()));
     }
     if is_on(look.env.get("NCCL_IB_DISABLE")) {
         found.push((
@@ -1014,7 +1504,7 @@ fn nccl(look: &mut Look) {
         {
             for name in ["NCCL_IB_EXTENDED_IPV4_GIDS", "NCCL_IB_PRESERVE_PCI_DOMAIN"] {
                 if !is_on(look.env.get(name)) {
-                    found.push((name, "env-setting-missing", "is not on, and more than two devices are listed: those past the second carry nothing".into(), "1".into()));
+                    found.push((name, "env-setting-missing", format!("{}, and more than two devices are listed: those past the second carry nothing", state_of(look.env.get(name))), "1".into()));
                 }
             }
             if get("NCCL_IB_QPS_PER_CONNECTION").is_some_and(|value| value != "1") {
@@ -1072,7 +1562,7 @@ mod tests {
 
     #[test]
     fn assignments_are_read_as_a_shell_reads_them() {
-        let env = read("# first\nexport A=1 B='x y' C=\"p\\\"q\"\nD=a;b # rest\nE=\n_G1=x#y\n");
+        let env = read("# first\nexport A=1 B='x y' C=\"p\\\"q\"\nD=a\\;b # rest\nE=\n_G1=x#y\n");
         assert_eq!(env.get("_G1"), Some("x#y"));
         let get = |name| env.get(name);
         assert_eq!(
@@ -1084,11 +1574,212 @@ mod tests {
             (Some("a;b"), Some(""), None)
         );
         assert!(env.other.is_empty(), "{:?}", env.other);
+        // A shell alone ends a word at `;`.
+        assert_eq!(read("D=a;b # rest\n").get("D"), Some("a;b"));
+        assert_eq!(read("export D=a;b # rest\n").get("D"), Some("a"));
         let before = Some(("A".to_owned(), "x,".to_owned()));
         assert_eq!(read("A=x, y").other, [(before, "y".to_owned())]);
         assert_eq!(read("A=1\nA=2").get("A"), Some("2"));
         let env = read("1A=1 A-B=2 =3 --option=4");
         assert_eq!((env.variables.len(), env.other.len()), (0, 4));
+    }
+
+    /// The names that a shell cuts, with what cuts them.
+    fn cuts(text: &str) -> Vec<(String, char)> {
+        read(text).cut
+    }
+
+    #[test]
+    fn an_operator_cuts_a_value_of_a_shell_where_no_command_comes_behind_it() {
+        let cut = |rest: &str| {
+            let all = cuts(&format!("export NCCL_X=a{rest}\n"));
+            all.first().map(|(name, c)| {
+                assert_eq!((name.as_str(), all.len()), ("NCCL_X", 1));
+                *c
+            })
+        };
+        for (rest, c) in [
+            (";b", ';'),
+            (";0=1/3,2=0/2", ';'),
+            ("; 0=1/3", ';'),
+            (";b NCCL_Y=1", ';'),
+            (";b;c", ';'),
+            ("&b", '&'),
+            ("|b|c", '|'),
+            ("<b", '<'),
+            (">b", '>'),
+            ("(b)", '('),
+            ("(", '('),
+            (")b", ')'),
+        ] {
+            assert_eq!(cut(rest), Some(c), "{rest}");
+        }
+        for rest in [
+            "",
+            ";",
+            ";;",
+            "; b",
+            ";b c",
+            ";export B=1",
+            ";B=1",
+            ";unset B",
+            ";./b",
+            ";/b",
+            "; # b",
+            ";# b",
+            "&&b c",
+            "|| b",
+            ">/dev/null",
+            ">&2",
+            "> b",
+            ";fi",
+            ";done",
+            ";}",
+            ";[ b ]",
+            ";$B",
+            "\\;b",
+            "';b'",
+        ] {
+            assert_eq!(cut(rest), None, "{rest}");
+        }
+        // What is meant is kept; a value that is made elsewhere, and what is in quotes or in `$()`, is not judged.
+        assert_eq!(
+            read("export NCCL_X=a;0=b;c NCCL_Y=d").get("NCCL_X"),
+            Some("a;0=b;c")
+        );
+        assert_eq!(read("export NCCL_X=a;NCCL_Y=d").get("NCCL_X"), Some("a"));
+        assert_eq!(read("export NCCL_X=a;NCCL_Y=d").get("NCCL_Y"), Some("d"));
+        for text in [
+            "export NCCL_X=$(a|b;c (d) ) NCCL_Y=1",
+            "export NCCL_X=${A:-a};b",
+            "export NCCL_X=\"a;b\" X=a;b",
+            "(export NCCL_X=a)",
+            "NCCL_X=a;b",
+            "A=1 NCCL_X=a;b",
+            "unset=1 NCCL_X=a;b",
+            "export = NCCL_X=a;b",
+        ] {
+            assert!(cuts(text).is_empty(), "{text}");
+        }
+        assert_eq!(
+            read("export NCCL_X=$(a|b;c (d) ) NCCL_Y=1").get("NCCL_Y"),
+            Some("1")
+        );
+        for text in [
+            "#!/bin/sh\nNCCL_X=a;b",
+            "declare -x NCCL_X=a;b",
+            "unset A\nNCCL_X=a;b",
+        ] {
+            assert_eq!(cuts(text), [("NCCL_X".to_owned(), ';')], "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_unset_has_no_value() {
+        let env = read("export A=1 B=2 NCCL_C=a;0\nunset A NCCL_C; B=3\nD=1\nexport -n D\nE=-n\n");
+        let get = |name| env.get(name);
+        assert_eq!(
+            (get("A"), get("B"), get("NCCL_C"), get("D"), get("E")),
+            (None, Some("3"), None, None, Some("-n"))
+        );
+        assert!(env.cut.is_empty() && env.other.is_empty(), "{env:?}");
+        // In what is no shell it is a word as others are.
+        assert_eq!(read("A=1 unset A\n").get("A"), Some("1"));
+        let many = |count: usize| {
+            Environment::read("x", format!("unset{}", " A".repeat(count)).as_bytes())
+        };
+        assert!(many(4095).is_ok() && many(4096).is_err());
+    }
+
+    #[test]
+    fn a_comment_behind_a_value_is_part_of_it_for_all_but_shells_and_compose() {
+        let commented = |text: &str| read(text).commented;
+        let wanted = [("NCCL_X".to_owned(), "# b".to_owned())];
+        for text in ["NCCL_X=a # b", "NCCL_X='a' # b \n", "NCCL_X= # b"] {
+            assert_eq!(commented(text), wanted, "{text}");
+            assert!(commented(&format!("#!/bin/sh\n{text}")).is_empty());
+        }
+        for text in [
+            "NCCL_X=a#b",
+            "NCCL_X='a # b'",
+            "# NCCL_X=a",
+            "OTHER=a # b",
+            "NCCL_X=a NCCL_Y=b # c",
+            "Environment=NCCL_X=a # b",
+            "export NCCL_X=a # b",
+            "environment:\n  NCCL_X: a # b",
+        ] {
+            assert!(commented(text).is_empty(), "{text}");
+        }
+        assert_eq!(read("NCCL_X=a # b").get("NCCL_X"), Some("a"));
+    }
+
+    #[test]
+    fn services_that_have_the_same_are_one() {
+        let service = |name: &str, value: &str| {
+            format!("  {name}:\n    environment:\n    - NCCL_X={value}\n")
+        };
+        let text = format!("services:\n{}{}", service("a", "1"), service("b", "1"));
+        let env = read(&text);
+        assert_eq!((env.get("NCCL_X"), env.services.len()), (Some("1"), 0));
+        let env = read(&format!("{text}{}", service("c", "2")));
+        let of: Vec<_> = env
+            .services
+            .iter()
+            .map(|env| (env.of_services.join(" "), env.get("NCCL_X")))
+            .collect();
+        assert_eq!(
+            of,
+            [("a b".to_owned(), Some("1")), ("c".to_owned(), Some("2"))]
+        );
+        let text = "#!/bin/sh\ncat <<EOF\nservices:\n  a:\nEOF\nNCCL_X=1\n";
+        assert_eq!(read(text).get("NCCL_X"), Some("1"));
+    }
+
+    #[test]
+    fn paths_of_two_on_a_mesh_of_four_are_told_once() {
+        let facts = crate::doctor::changes::facts(&crate::doctor::changes::root().join("base"));
+        let hosts: Vec<HostName> = facts.keys().map(|host| host.parse().unwrap()).collect();
+        let inventory = |document: &serde_json::Value| {
+            crate::facts::Inventory::from_json("facts", document.to_string().as_bytes()).unwrap()
+        };
+        let inventories: Vec<_> = facts.values().map(inventory).collect();
+        let fabric = Fabric::of(&hosts, &inventories, None);
+        let of = |paths| plan_of(&fabric, &[0, 1, 2, 3], paths).unwrap();
+        let (two, four) = (of(OppositePaths::Two), of(OppositePaths::Four));
+        let told = |text: String| {
+            let mut seen = Vec::new();
+            let env = read(&text);
+            let mut look = Look {
+                env: &env,
+                fabric: &fabric,
+                seen: &mut seen,
+            };
+            maps(&mut look, Some(&four), true);
+            seen.into_iter()
+                .map(|seen| seen.finding.to_string())
+                .collect::<Vec<_>>()
+        };
+        let maps = |plan: &Plan| format!("B12X_ROCE_PEER_HCA_MAPS={}", plan.peer_maps);
+        assert!(told(format!("{} B12X_ROCE_OPPOSITE_PATHS=4", maps(&four))).is_empty());
+        let start =
+            "B12X_ROCE_OPPOSITE_PATHS: is not set, and 2 counts, and the mesh has the rules of 4";
+        assert_eq!(
+            told(maps(&four)),
+            [format!("{start}, as the peer maps are, 4 wanted")]
+        );
+        let half = format!(
+            "{start}: half of the paths to opposite nodes carry nothing, 4, with the peer maps of 4, or a mesh planned with --opposite-paths 2 wanted"
+        );
+        assert_eq!(told(maps(&two)), [half]);
+        let strange = told("B12X_ROCE_PEER_HCA_MAPS=1=0/1 B12X_ROCE_OPPOSITE_PATHS=4".to_owned());
+        assert_eq!(strange.len(), 1, "{strange:?}");
+        let shown = told(format!("{} B12X_ROCE_OPPOSITE_PATHS=4", maps(&two)));
+        assert_eq!(shown.len(), 1);
+        assert!(
+            shown[0].contains("they are the maps of 2 paths to each opposite node"),
+            "{shown:?}"
+        );
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! What an NCCL log says of itself: routing records, listeners, rings and trees; and errors in it, or in any
 //! other text (perftest's, `tc`'s, the kernel's), that have a cause in the fabric.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::plan::PORTS_PER_DOMAIN;
 use crate::plan::ends::{count, list};
 
@@ -32,13 +33,25 @@ pub struct Log {
     /// A line says that connecting the trees failed.
     tree_failed: bool,
     ring_only: bool,
-    /// Words of the lines that list the devices in use, by line.
-    using: BTreeSet<BTreeSet<String>>,
+    /// RDMA devices of the lines that list those in use, with the host that says so.
+    using: BTreeSet<(Option<String>, BTreeSet<String>)>,
+    /// Hosts that lines are of.
+    hosts: BTreeSet<String>,
+    /// Network devices and addresses of the bootstrap and of sockets, with the host that says so.
+    sockets: BTreeSet<Socket>,
+    /// Local and remote address of queue pairs that found no way, with how many lines tell of them.
+    no_path: BTreeMap<(Ipv4Addr, Ipv4Addr), u64>,
     /// World and devices of the engine's line.
     ready: BTreeSet<(u32, Vec<String>)>,
     /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
-    errors: std::collections::BTreeMap<usize, u64>,
+    errors: BTreeMap<usize, u64>,
 }
+
+/// Most different things of one kind that are kept of a log.
+const MOST: usize = 256;
+
+/// Host, network device, address.
+type Socket = (Option<String>, String, Option<Ipv4Addr>);
 
 /// Words of an error line, and what they mean.
 struct Error {
@@ -370,6 +383,51 @@ fn value(line: &str, key: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
+/// The host of a line, in front of its process and thread: `spark1:4711:4720 [0] NCCL INFO`.
+fn host(line: &str) -> Option<String> {
+    let (before, _) = line.split_once(" NCCL ")?;
+    let of_word = |word: &str| {
+        let (name, rest) = word.split_once(':')?;
+        let (process, thread) = rest.split_once(':')?;
+        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        (!name.is_empty() && !process.is_empty() && is_number(process) && is_number(thread))
+            .then(|| printable(name))
+    };
+    before.split_whitespace().rev().find_map(of_word)
+}
+
+/// The devices in a list of them: `[0]rocep1s0f0:1/RoCE [1]={[2] ...}`.
+fn devices(list: &str) -> BTreeSet<String> {
+    let words = list.split(|c: char| c.is_whitespace() || "[]{},=".contains(c));
+    let device = |word: &str| {
+        let (name, rest) = word.split_once(':')?;
+        let (port, _) = rest.split_once('/')?;
+        (!name.is_empty() && port.parse::<u8>().is_ok()).then(|| printable(name))
+    };
+    words.filter_map(device).collect()
+}
+
+/// The devices and addresses in a list of sockets: `[0]enP7s7:192.168.77.1<0>`.
+fn sockets(list: &str) -> impl Iterator<Item = (String, Option<Ipv4Addr>)> {
+    let words = list.split(|c: char| c.is_whitespace() || "[]".contains(c));
+    words.filter_map(|word| {
+        let (word, _) = word.split_once('<')?;
+        let (name, address) = word.split_once(':')?;
+        (!name.is_empty()).then(|| (printable(name), address.parse().ok()))
+    })
+}
+
+/// The IPv4 address of the GID that a line tells behind `key`; the index of the GID may be told so, too.
+fn gid(line: &str, key: &str) -> Option<Ipv4Addr> {
+    line.split(key).skip(1).find_map(|rest| {
+        let end = rest.find(|c: char| !(c.is_ascii_hexdigit() || c == ':' || c == '.'));
+        let gid: Ipv6Addr = rest[..end.unwrap_or(rest.len())].parse().ok()?;
+        gid.to_ipv4_mapped()
+    })
+}
+
+const NO_PATH: &str = "nccl-log-no-path";
+
 impl Log {
     /// An empty log.
     pub fn new(name: &str) -> Log {
@@ -403,10 +461,22 @@ impl Log {
                 *self.errors.entry(i).or_default() += 1;
             }
         }
+        if told.contains(NO_PATH) {
+            if let (Some(local), Some(remote)) = (gid(line, "local GID "), gid(line, "remote GID "))
+            {
+                if self.no_path.len() < MOST || self.no_path.contains_key(&(local, remote)) {
+                    *self.no_path.entry((local, remote)).or_default() += 1;
+                }
+            }
+        }
         if !line.contains("NCCL") {
             return;
         }
         self.lines += 1;
+        let host = host(line);
+        if self.hosts.len() < MOST {
+            self.hosts.extend(host.clone());
+        }
         if line.contains("NET/")
             || line.contains("ListenerRouting")
             || line.contains("Subnet-aware routing")
@@ -424,16 +494,24 @@ impl Log {
             if let (Some(from), Some(to)) =
                 (value(line, "overriding dev "), value(line, "with dev "))
             {
-                if self.overrides.len() < 256 {
+                if self.overrides.len() < MOST {
                     self.overrides
                         .insert((from, to, line.contains("preserving PCI root")));
                 }
             }
         }
         if let Some((_, list)) = line.split_once("NET/IB : Using ") {
-            if self.using.len() < 256 {
-                let words = list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                self.using.insert(words.map(printable).collect());
+            let devices = devices(list);
+            if self.using.len() < MOST && !devices.is_empty() {
+                self.using.insert((host.clone(), devices));
+            }
+        }
+        let starts = ["; OOB ", "NET/Socket : Using ", "Bootstrap : Using "];
+        for (_, list) in starts.iter().filter_map(|start| line.split_once(start)) {
+            for (netdev, address) in sockets(list) {
+                if self.sockets.len() < MOST {
+                    self.sockets.insert((host.clone(), netdev, address));
+                }
             }
         }
         self.rings |= line.contains("Connected all rings");
@@ -451,11 +529,186 @@ impl Log {
     }
 }
 
-fn printable(text: &str) -> String {
+/// As much of an untrusted word as a finding repeats.
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .filter(char::is_ascii_graphic)
         .take(64)
         .collect()
+}
+
+/// The host of the ring that a log calls so: without its domain, whatever the case of the letters.
+fn node(fabric: &Fabric, host: Option<&String>) -> Option<usize> {
+    let short = |name: &str| match name.parse::<Ipv4Addr>() {
+        Ok(_) => name.to_owned(),
+        Err(_) => name.split('.').next().unwrap_or(name).to_ascii_lowercase(),
+    };
+    let host = short(host?);
+    fabric
+        .hosts
+        .iter()
+        .position(|own| short(own.as_str()) == host)
+}
+
+/// The RDMA devices of a host.
+fn devices_of(fabric: &Fabric, node: usize) -> BTreeSet<String> {
+    let own = fabric.of_host(node).into_iter();
+    own.map(|port| fabric.device(port)).collect()
+}
+
+/// The port that has an address.
+fn with_address(fabric: &Fabric, address: Ipv4Addr) -> Option<usize> {
+    (0..fabric.ports.len()).find(|port| {
+        let own = fabric.facts(*port).ipv4.known().into_iter().flatten();
+        own.into_iter().any(|own| own.address == address)
+    })
+}
+
+/// Connections that every node makes to every other, over ports that reach a neighbour alone.
+fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
+    let ports = log.sockets.iter().filter_map(|(host, netdev, address)| {
+        let named = node(fabric, host.as_ref()).and_then(|node| fabric.port(node, netdev));
+        // In a container the host may have another name.
+        let addressed = address.and_then(|address| with_address(fabric, address));
+        named.or(addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev))
+    });
+    let ports: BTreeSet<usize> = ports.collect();
+    if ports.is_empty() {
+        return None;
+    }
+    let labels = ports.iter().map(|port| fabric.ports[*port].label());
+    let management = fabric.inventories.iter();
+    let management = management.filter_map(|node| node.management_netdev.known()?.as_ref());
+    let management: BTreeSet<&str> = management.map(|dev| dev.as_str()).collect();
+    let name = match management.first() {
+        Some(only) if management.len() == 1 => only,
+        _ => "DEVICE, the device of the management network on all hosts",
+    };
+    let finding = Finding::warning(
+        "nccl-log-socket-on-fabric",
+        format!(
+            "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
+            shown(labels.collect())
+        ),
+        "the device of the management network",
+    );
+    Some(finding.advise(format!("NCCL_SOCKET_IFNAME={name}")))
+}
+
+/// The first of several, and how many more there are.
+fn shown(all: Vec<String>) -> String {
+    const FEW: usize = 8;
+    let more = match all.len().saturating_sub(FEW) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!("{}{more}", list(all.into_iter().take(FEW)))
+}
+
+/// Queue pairs that found no way, by what their addresses are to each other.
+fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
+    let mut all = Vec::new();
+    let mut cables: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    let mut apart: BTreeMap<String, u64> = BTreeMap::new();
+    let mut strange: BTreeSet<Ipv4Addr> = BTreeSet::new();
+    let mut of_strange = 0;
+    for ((local, remote), times) in &log.no_path {
+        match (with_address(fabric, *local), with_address(fabric, *remote)) {
+            (Some(one), Some(other)) if fabric.end(one) == Some(other) => {
+                *cables.entry((one.min(other), one.max(other))).or_default() += times;
+            }
+            (Some(one), Some(other)) => {
+                let (a, b) = (&fabric.ports[one.min(other)], &fabric.ports[one.max(other)]);
+                let are_neighbours = fabric.of_host(a.node).into_iter().any(|port| {
+                    fabric
+                        .end(port)
+                        .is_some_and(|far| fabric.ports[far].node == b.node)
+                });
+                let what = if a.node == b.node {
+                    format!("{} and {} of one host", a.label(), b.label())
+                } else if are_neighbours {
+                    format!("{} and {} of two cables", a.label(), b.label())
+                } else {
+                    format!("opposite nodes {} and {}", a.host, b.host)
+                };
+                *apart.entry(what).or_default() += times;
+            }
+            (one, other) => {
+                strange.extend(one.is_none().then_some(local));
+                strange.extend(other.is_none().then_some(remote));
+                of_strange += times;
+            }
+        }
+    }
+    for ((one, other), times) in cables {
+        let end =
+            |port: usize, address: &str| format!("{} ({address})", fabric.ports[port].label());
+        let address = |port: usize| {
+            let own = fabric.facts(port).ipv4.known().and_then(|all| all.first());
+            own.map_or("no address".to_owned(), |own| own.address.to_string())
+        };
+        let (dev, to) = (&fabric.facts(one).netdev, address(other));
+        let finding = Finding::problem(
+            "nccl-log-neighbour",
+            format!(
+                "a queue pair found no way between {} and {}, neighbours on one cable ({})",
+                end(one, &address(one)),
+                end(other, &to),
+                lines(times)
+            ),
+            "a link, and an answer to ARP, on that cable",
+        );
+        let finding = finding.at(&log.name).advise(format!(
+            "on {}: ethtool {dev}; ip neigh show dev {dev}; arping -c 3 -I {dev} {to}; hairpin-mesh doctor --wire with all hosts asks which port is at the other end of each cable",
+            fabric.ports[one].host
+        ));
+        all.push(Seen::ports(fabric, [one, other].into(), finding));
+    }
+    let mut ring = |found: String, wanted: &str, advice: &str| {
+        let finding = Finding::problem(NO_PATH, found, wanted);
+        all.push(Seen::ring(finding.at(&log.name).advise(advice)));
+    };
+    let error = ERRORS.iter().find(|error| error.code == NO_PATH);
+    let (found, wanted, advice) = error.map_or(("", "", ""), |e| (e.found, e.wanted, e.advice));
+    if !apart.is_empty() {
+        let times = apart.values().sum();
+        let pairs = shown(apart.into_keys().collect());
+        ring(
+            format!("{found}: {pairs} ({})", lines(times)),
+            wanted,
+            advice,
+        );
+    }
+    if !strange.is_empty() {
+        let several = strange.len() > 1;
+        let strange = shown(strange.iter().map(Ipv4Addr::to_string).collect());
+        ring(
+            format!(
+                "a queue pair found no way to its peer's GID: none of these hosts has {} {strange} ({})",
+                if several {
+                    "the addresses"
+                } else {
+                    "the address"
+                },
+                lines(of_strange)
+            ),
+            "addresses of these hosts",
+            "is the log of this ring, and are the facts those of all its hosts? A program that ran when an address was changed has the old one: start it again",
+        );
+    }
+    let sum = |code| -> u64 {
+        let of_code = log.errors.iter().filter(|(i, _)| ERRORS[**i].code == code);
+        of_code.map(|(_, times)| times).sum()
+    };
+    let rest = sum(NO_PATH).saturating_sub(log.no_path.values().sum());
+    if rest > 0 {
+        ring(format!("{found} ({})", lines(rest)), wanted, advice);
+    }
+    all
+}
+
+fn lines(times: u64) -> String {
+    count(usize::try_from(times).unwrap_or(usize::MAX), "line")
 }
 
 /// What the log tells.
@@ -473,6 +726,19 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             "a log with NCCL_DEBUG=INFO",
         ));
     }
+    let ports = 0..fabric.ports.len();
+    let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
+    let node_of = |host: &Option<String>| node(fabric, host.as_ref());
+    // A log of another ring: its devices and its hosts are others, and this one is no measure for it.
+    let is_strange = !log.using.is_empty()
+        && log
+            .using
+            .iter()
+            .all(|(_, devices)| devices.is_disjoint(&names))
+        && !log
+            .hosts
+            .iter()
+            .any(|host| node(fabric, Some(host)).is_some());
     for (advertised, observed) in &log.listeners {
         if advertised != observed {
             push(
@@ -483,7 +749,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                 )
                 .advise("both ends need the same library and the same NCCL_IB_EXTENDED_IPV4_GIDS"),
             );
-        } else if (*advertised as usize) < devices {
+        } else if (*advertised as usize) < devices && !is_strange {
             push(Finding::problem("nccl-log-cap", format!("{} advertised for {devices} devices: the cap is in force, devices past number {advertised} move nothing", count(*advertised as usize, "listener")), devices.to_string())
                 .advise("NCCL_IB_EXTENDED_IPV4_GIDS=1 and the library of the switchless ring on all nodes"));
         }
@@ -508,17 +774,67 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .at(&log.name),
         );
     }
-    let ports = 0..fabric.ports.len();
-    let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
-    // Of each line the devices that are known here; a ring that is not this one is not judged.
-    let known = |words: &BTreeSet<String>| names.intersection(words).cloned().collect();
-    let using: BTreeSet<Vec<String>> = log.using.iter().map(known).collect();
-    for used in using {
-        if used.is_empty() || used.len() >= devices {
-            continue;
+    // Of each line the devices that are known here.
+    let mut using: BTreeSet<Vec<String>> = BTreeSet::new();
+    let mut wrong: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    let mut strange: BTreeSet<String> = BTreeSet::new();
+    for (host, used) in &log.using {
+        let known: Vec<String> = match node_of(host) {
+            Some(node) => devices_of(fabric, node)
+                .intersection(used)
+                .cloned()
+                .collect(),
+            None => names.intersection(used).cloned().collect(),
+        };
+        match (known.is_empty(), node_of(host)) {
+            (false, _) => {
+                using.insert(known);
+            }
+            (true, Some(node)) if !fabric.of_host(node).is_empty() => {
+                wrong.entry(list(used)).or_default().insert(node);
+            }
+            (true, Some(_)) => {}
+            (true, None) => {
+                strange.insert(host.clone().unwrap_or("an unnamed host".into()));
+            }
         }
+    }
+    for used in using.iter().filter(|used| used.len() < devices) {
         push(Finding::problem("nccl-log-devices", format!("{} of {devices} RDMA devices in use ({}): each has a share of the bandwidth that no other can give", used.len(), list(used)), format!("all {devices}"))
             .advise("an address and MTU on every port, then NCCL_IB_HCA with all of them, exactly as rdma link has them"));
+    }
+    for (used, nodes) in wrong {
+        let own: BTreeSet<String> = nodes
+            .iter()
+            .flat_map(|node| devices_of(fabric, *node))
+            .collect();
+        push(Finding::problem("nccl-log-devices", format!("{used} in use on {}: no RDMA device of the fabric is among them", fabric.host_names(&nodes)), list(own))
+            .advise("NCCL_IB_HCA with all of them, exactly as rdma link has them; in a container they have the names that they have on the host"));
+    }
+    if !strange.is_empty() {
+        let hosts = shown(strange.into_iter().collect());
+        let why = format!("the log is of {hosts}, none of these hosts, and of other RDMA devices");
+        let finding = Finding::not_observed(
+            "nccl-log-other-host",
+            "what NCCL uses here",
+            why,
+            "a log of these hosts",
+        );
+        let finding = finding.advise("give the log of a process on one of these hosts");
+        if is_strange {
+            push(finding);
+        } else {
+            notes.push(
+                Finding {
+                    severity: Severity::Warning,
+                    ..finding
+                }
+                .at(&log.name),
+            );
+        }
+    }
+    if let Some(finding) = of_sockets(log, fabric) {
+        push(finding);
     }
     if log.lines > 0 && log.net == 0 {
         push(
@@ -557,7 +873,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .at(&log.name),
         );
     }
-    for (world, names) in &log.ready {
+    for (world, names) in log.ready.iter().filter(|_| !is_strange) {
         if fabric.whole && *world as usize != fabric.hosts.len() {
             push(Finding::problem(
                 "nccl-log-world",
@@ -606,8 +922,14 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         }
     }
     let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut no_paths = Some(no_paths(log, fabric));
     for (i, times) in &log.errors {
         let error = &ERRORS[*i];
+        if error.code == NO_PATH {
+            seen.extend(no_paths.take().into_iter().flatten());
+            continue;
+        }
+        let mut push = |finding: Finding| seen.push(Seen::ring(finding.at(&log.name)));
         if told.insert(error.code) {
             let finding = Finding::problem(
                 error.code,
@@ -665,6 +987,63 @@ mod tests {
         let line = |i| format!("NCCL INFO NET/IB : Using [0]mlx5_{i}:1/RoCE\n");
         let log = Log::read("x", (0..300).map(line).collect::<String>().as_bytes());
         assert_eq!(log.using.len(), 256);
+    }
+
+    #[test]
+    fn the_host_of_a_line_is_in_front_of_its_process_and_thread() {
+        let of = |line: &str| host(line);
+        let spark1 = Some("spark1".to_owned());
+        assert_eq!(of("spark1:4711:4720 [0] NCCL INFO x"), spark1);
+        assert_eq!(
+            of("12:00:01 (Worker pid=3) spark1:110: 61 [0] NCCL INFO x"),
+            spark1
+        );
+        assert_eq!(of("[0] NCCL INFO x spark1:1:2"), None);
+        assert_eq!(of(":1:2 [0] NCCL INFO"), None);
+        assert_eq!(of("a:b:c d:1 e::1 [0] NCCL INFO"), None);
+        assert_eq!(of("spark1:1:2 [0] NCCL"), None);
+    }
+
+    #[test]
+    fn devices_sockets_and_gids_are_read_out_of_their_lines() {
+        let all = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let list =
+            "[0]a:1/RoCE [1]={[2] b:1/IB, [3] c:2/RoCE} [RO]; OOB d:10.0.0.1<0> e:x/f :1/g h:300/i";
+        assert_eq!(devices(list), all(&["a", "b", "c"]));
+        assert_eq!(devices("4"), BTreeSet::new());
+        let of: Vec<_> = sockets("[0]a:10.0.0.1<0> [1]b:fe80::1%b<0> :10.0.0.1<0> c<0>").collect();
+        assert_eq!(
+            of,
+            [
+                ("a".to_owned(), Some(Ipv4Addr::new(10, 0, 0, 1))),
+                ("b".to_owned(), None)
+            ]
+        );
+        let line = "local GID index 3, local GID ::ffff:10.10.0.10, remote GIDs 0000:0000:0000:0000:0000:ffff:0a0a:000b";
+        assert_eq!(gid(line, "local GID "), Some(Ipv4Addr::new(10, 10, 0, 10)));
+        assert_eq!(
+            gid(line, "remote GIDs "),
+            Some(Ipv4Addr::new(10, 10, 0, 11))
+        );
+        assert_eq!(gid("local GID ::, x", "local GID "), None);
+        assert_eq!(gid("local GID fe80::1", "local GID "), None);
+        assert_eq!(gid("local GID ", "local GID "), None);
+    }
+
+    #[test]
+    fn of_pairs_hosts_and_sockets_some_are_kept_and_all_lines_are_counted() {
+        let lines = (0..2000).map(|i| {
+            let (a, b) = (i / 200, i % 200);
+            format!("h{i}:1:1 [0] NCCL WARN ibv_modify_qp failed with 110, local GID ::ffff:10.0.{a}.{b}, remote GID ::ffff:10.1.{a}.{b}; OOB e{i}:10.0.{a}.{b}<0>\n")
+        });
+        let text = lines.collect::<String>();
+        let log = Log::read("x", format!("{text}{text}").as_bytes());
+        assert_eq!(
+            (log.no_path.len(), log.hosts.len(), log.sockets.len()),
+            (256, 256, 256)
+        );
+        assert_eq!(log.no_path.values().sum::<u64>(), 512);
+        assert_eq!(log.errors.values().sum::<u64>(), 4000);
     }
 
     #[test]
