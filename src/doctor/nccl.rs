@@ -506,7 +506,13 @@ impl Log {
                 self.using.insert((host.clone(), devices));
             }
         }
-        let starts = ["; OOB ", "NET/Socket : Using ", "Bootstrap : Using "];
+        let starts = [
+            "; OOB ",
+            "NET/Socket : Using ",
+            // Older releases have the space.
+            "Bootstrap : Using ",
+            "Bootstrap: Using ",
+        ];
         for (_, list) in starts.iter().filter_map(|start| line.split_once(start)) {
             for (netdev, address) in sockets(list) {
                 if self.sockets.len() < MOST {
