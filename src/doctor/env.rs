@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
+use crate::doctor::mesh::has_rules;
 use crate::doctor::nccl::printable;
 use crate::finding::Finding;
 use crate::json::DocumentError;
@@ -673,16 +674,12 @@ impl<'a> Devices<'a> {
         let ports = (0..fabric.ports.len()).map(|port| fabric.facts(port).netdev.as_str());
         let ports: BTreeSet<&str> = ports.collect();
         let nodes = fabric.inventories.iter();
-        let routes = nodes
-            .clone()
-            .flat_map(|node| node.node.routes.known().into_iter().flatten());
+        let routes = nodes.flat_map(|node| node.node.routes.known().into_iter().flatten());
         let others: BTreeSet<&str> = routes
             .filter_map(|route| Some(route.dev.as_ref()?.as_str()))
             .collect();
-        let management = nodes.filter_map(|node| node.management_netdev.known()?.as_ref());
-        let management: BTreeSet<&str> = management.map(|dev| dev.as_str()).collect();
         Devices {
-            management: &management - &ports,
+            management: &fabric.management() - &ports,
             others: &others - &ports,
             fabric: ports,
         }
@@ -761,7 +758,7 @@ fn sockets(look: &mut Look) {
     }
 }
 
-const MANAGEMENT: &str = "the device of the management network";
+pub(super) const MANAGEMENT: &str = "the device of the management network";
 
 /// Exclusion leaves the choice to NCCL, which takes the first device that is left, or several.
 fn excluded(look: &mut Look, variable: &str, value: &str, sockets: &Sockets, devices: &Devices) {
@@ -1266,10 +1263,8 @@ fn maps_of(
 
 /// The paths that the mesh on the hosts has, where there is one.
 fn paths_of_mesh(fabric: &Fabric, plan: Option<&Plan>) -> Option<OppositePaths> {
-    let ports = fabric.inventories.iter().flat_map(|node| &node.ports);
-    let mut filters = ports.flat_map(|port| port.details.filters.known().into_iter().flatten());
-    let is_up = filters.any(|filter| filter.protocol.0 == crate::plan::mesh::MARKED_ETHERTYPE);
-    plan.filter(|_| is_up).map(|plan| plan.opposite_paths)
+    plan.filter(|_| has_rules(fabric))
+        .map(|plan| plan.opposite_paths)
 }
 
 /// The opposite paths and the peer maps, which go together with the mesh's rules.

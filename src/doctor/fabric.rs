@@ -1,6 +1,7 @@
 //! The ports in their places, and the sockets that they share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
@@ -154,6 +155,20 @@ impl<'a> Fabric<'a> {
 
     pub(super) fn node(&self, host: &str) -> Option<usize> {
         self.hosts.iter().position(|own| own.as_str() == host)
+    }
+
+    /// A port that has this address.
+    pub(super) fn with_address(&self, address: Ipv4Addr) -> Option<usize> {
+        (0..self.ports.len()).find(|port| {
+            let mut own = self.facts(*port).ipv4.known().into_iter().flatten();
+            own.any(|own| own.address == address)
+        })
+    }
+
+    /// The hosts' devices of the management network, as far as they are known.
+    pub(super) fn management(&self) -> BTreeSet<&'a str> {
+        let known = |node: &'a Inventory| Some(node.management_netdev.known()?.as_ref()?.as_str());
+        self.inventories.iter().filter_map(known).collect()
     }
 
     /// The port that has this MAC, when exactly one has.

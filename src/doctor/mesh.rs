@@ -249,6 +249,12 @@ fn unread(fabric: &Fabric, node: usize, seen: &mut Vec<Seen>) {
     }
 }
 
+/// Whether a rule of a mesh is on any host.
+pub(super) fn has_rules(fabric: &Fabric) -> bool {
+    let mut traces = fabric.inventories.iter().map(Traces::of);
+    traces.any(|traces| traces.rules > 0)
+}
+
 /// What shows without a plan that a rule, route or marker cannot work.
 fn by_themselves(fabric: &Fabric, seen: &mut Vec<Seen>) {
     for port in 0..fabric.ports.len() {
@@ -756,14 +762,7 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
                     only.map(|route| (route.destination.address, own.destination.address))
                 }
             };
-            let has = |address: Ipv4Addr| {
-                let all = fabric
-                    .ports
-                    .iter()
-                    .filter_map(|port| port.facts.ipv4.known());
-                all.flatten().any(|own| own.address == address)
-            };
-            if let Some(pair) = pair.filter(|(found, _)| !has(*found)) {
+            if let Some(pair) = pair.filter(|(found, _)| fabric.with_address(*found).is_none()) {
                 let port = own.dev.as_ref().filter(|_| same.is_some());
                 let port = port.and_then(|dev| fabric.port(node, dev.as_str()));
                 let (routes, owner) = old.entry(pair).or_default();

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::doctor::chain::Seen;
+use crate::doctor::env::MANAGEMENT;
 use crate::doctor::fabric::Fabric;
 use crate::finding::{Finding, Severity};
 use crate::plan::PORTS_PER_DOMAIN;
@@ -562,20 +563,12 @@ fn devices_of(fabric: &Fabric, node: usize) -> BTreeSet<String> {
     own.map(|port| fabric.device(port)).collect()
 }
 
-/// The port that has an address.
-fn with_address(fabric: &Fabric, address: Ipv4Addr) -> Option<usize> {
-    (0..fabric.ports.len()).find(|port| {
-        let own = fabric.facts(*port).ipv4.known().into_iter().flatten();
-        own.into_iter().any(|own| own.address == address)
-    })
-}
-
 /// Connections that every node makes to every other, over ports that reach a neighbour alone.
 fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
     let ports = log.sockets.iter().filter_map(|(host, netdev, address)| {
         let named = node(fabric, host.as_ref()).and_then(|node| fabric.port(node, netdev));
         // In a container the host may have another name.
-        let addressed = address.and_then(|address| with_address(fabric, address));
+        let addressed = address.and_then(|address| fabric.with_address(address));
         named.or(addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev))
     });
     let ports: BTreeSet<usize> = ports.collect();
@@ -583,9 +576,7 @@ fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
         return None;
     }
     let labels = ports.iter().map(|port| fabric.ports[*port].label());
-    let management = fabric.inventories.iter();
-    let management = management.filter_map(|node| node.management_netdev.known()?.as_ref());
-    let management: BTreeSet<&str> = management.map(|dev| dev.as_str()).collect();
+    let management = fabric.management();
     let name = match management.first() {
         Some(only) if management.len() == 1 => only,
         _ => "DEVICE, the device of the management network on all hosts",
@@ -596,7 +587,7 @@ fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
             "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
             shown(labels.collect())
         ),
-        "the device of the management network",
+        MANAGEMENT,
     );
     Some(finding.advise(format!("NCCL_SOCKET_IFNAME={name}")))
 }
@@ -619,7 +610,7 @@ fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
     let mut strange: BTreeSet<Ipv4Addr> = BTreeSet::new();
     let mut of_strange = 0;
     for ((local, remote), times) in &log.no_path {
-        match (with_address(fabric, *local), with_address(fabric, *remote)) {
+        match (fabric.with_address(*local), fabric.with_address(*remote)) {
             (Some(one), Some(other)) if fabric.end(one) == Some(other) => {
                 *cables.entry((one.min(other), one.max(other))).or_default() += times;
             }
@@ -785,14 +776,15 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
     let mut wrong: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
     let mut strange: BTreeSet<String> = BTreeSet::new();
     for (host, used) in &log.using {
-        let known: Vec<String> = match node_of(host) {
+        let node = node_of(host);
+        let known: Vec<String> = match node {
             Some(node) => devices_of(fabric, node)
                 .intersection(used)
                 .cloned()
                 .collect(),
             None => names.intersection(used).cloned().collect(),
         };
-        match (known.is_empty(), node_of(host)) {
+        match (known.is_empty(), node) {
             (false, _) => {
                 using.insert(known);
             }
