@@ -229,7 +229,8 @@ pub struct ProbeArgs {
     #[arg(long)]
     pub sweep: bool,
     /// Sweep although somebody's queue pairs are open: their traffic notices.
-    #[arg(long, requires = "sweep")]
+    // clap asks for no `requires` that conflicts with what is given: then this conflicts as well.
+    #[arg(long, requires = "sweep", conflicts_with = "svg")]
     pub beside_others: bool,
     /// Draw the ring with the latencies on its paths.
     #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
@@ -526,6 +527,10 @@ pub struct DeployArgs {
     pub hosts: Vec<HostName>,
 }
 
+/// What `doctor` looks at without `--watch`. clap asks for no `--watch` beside these, since it conflicts with them: what
+/// needs it conflicts as well.
+const NOT_WATCHED: [&str; 5] = ["inventory", "envs", "logs", "nccl_libraries", "wire"];
+
 /// `doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -552,21 +557,22 @@ pub struct DoctorArgs {
     pub nccl_libraries: Vec<PlainPath>,
     /// Ask the wire, too: ARP probes on every fabric port of every live host tell whose MAC answers on which
     /// cable, before any subnet agrees. Needs root on the hosts.
-    #[arg(long, conflicts_with_all = ["inventory", "watch"])]
+    #[arg(long, conflicts_with = "inventory")]
     pub wire: bool,
     /// Watch the counters of the live hosts for so long while a load runs: bytes and losses of each function
     /// each second, and which function carries nothing. With `--json` one line a second.
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["inventory", "envs", "logs", "nccl_libraries"], value_parser = clap::value_parser!(u32).range(1..=86400))]
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = NOT_WATCHED, value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub watch: Option<u32>,
     /// With `--watch`: keep the counters in this file for node_exporter's textfile collector (NAME.prom),
     /// replaced as a whole each second.
-    #[arg(long, value_name = "FILE", requires = "watch")]
+    #[arg(long, value_name = "FILE", requires = "watch", conflicts_with_all = NOT_WATCHED)]
     pub metrics: Option<PathBuf>,
     /// Watch this RDMA device of this host (may be repeated) in place of every mlx5 device.
     #[arg(
         long = "device",
         value_name = "RDMA_DEVICE",
         requires = "watch",
+        conflicts_with_all = NOT_WATCHED,
         conflicts_with = "hosts"
     )]
     pub devices: Vec<RdmaName>,

@@ -288,6 +288,22 @@ fn a_watch_needs_functions_and_live_hosts() {
     assert_eq!(output.status.code(), Some(2));
     let output = doctor(dir.path(), &["--metrics", "x.prom"]);
     assert_eq!(output.status.code(), Some(2));
+    for other in [
+        ["--inventory", "."],
+        ["--env", "x"],
+        ["--nccl-log", "x"],
+        ["--nccl-library", "/x"],
+    ] {
+        for own in [["--metrics", "x.prom"], ["--device", "rocep1s0f0"]] {
+            let output = doctor(dir.path(), &[own, other].concat());
+            assert_eq!(output.status.code(), Some(2), "{own:?} {other:?}");
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert!(told.contains("cannot be used with"), "{told}");
+        }
+    }
+    let output = doctor(dir.path(), &["--metrics", "x.prom", "--wire", "spark1"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be used with"));
     let output = doctor(
         dir.path(),
         &[

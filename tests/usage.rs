@@ -151,3 +151,11 @@ fn the_trouble_of_deploy_has_the_keys_of_its_other_reports() {
             .contains("given twice")
     );
 }
+
+#[test]
+fn what_a_sweep_alone_has_is_refused_beside_what_no_sweep_has() {
+    let output = run(&["probe", "--beside-others", "--svg", "x.svg"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("cannot be used with"), "{told}");
+}
