@@ -123,7 +123,7 @@ fn planes(fabric: &Fabric, seen: &mut Vec<Seen>) {
             "one address per cable and domain, MTU 9000",
         )
         .advise(if domain == 0 {
-            "give each cable a subnet of its own and both ends an address in it (netplan, or nmcli connection add type ethernet ifname DEVICE ipv4.method manual ipv4.addresses ADDRESS/24 802-3-ethernet.mtu 9000); hairpin-mesh doctor --wire with all hosts shows the cables".to_owned()
+            first_plane(fabric, &ports)
         } else {
             format!(
                 "{} prints a file for each node's network manager to review and install; then look again",
@@ -188,6 +188,29 @@ fn planes(fabric: &Fabric, seen: &mut Vec<Seen>) {
             "traffic on every device",
         );
         seen.push(Seen::some(fabric, node, zero, finding));
+    }
+}
+
+/// What gives these ports of the first plane, which have no address, theirs.
+fn first_plane(fabric: &Fabric, ports: &BTreeSet<usize>) -> String {
+    let how = "netplan, or nmcli connection add type ethernet ifname DEVICE ipv4.method manual ipv4.addresses ADDRESS 802-3-ethernet.mtu 9000";
+    let own = |port: &usize| {
+        let (address, far) = super::advice::own_address(fabric, *port)?;
+        let place = fabric.ports[*port].label();
+        let beside = far.map_or(String::new(), |far| {
+            format!(" (beside {})", list(fabric.ports[far].address))
+        });
+        Some(format!("{place} {address}{beside}"))
+    };
+    let all: Option<Vec<String>> = ports.iter().map(own).collect();
+    match all {
+        Some(all) => format!(
+            "give these ports their addresses and MTU 9000 ({how}): {}; then look again",
+            list(all)
+        ),
+        None => format!(
+            "give each cable a subnet of its own and both ends an address in it ({how}); hairpin-mesh doctor --wire with all hosts shows the cables"
+        ),
     }
 }
 

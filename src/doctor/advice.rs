@@ -10,7 +10,8 @@ use crate::doctor::mesh::ALONE;
 use crate::doctor::netplan::{beside, is_copy, origin, uuid};
 use crate::finding::Finding;
 use crate::names::Cidr;
-use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
+use crate::plan::ends::list;
+use crate::plan::mesh::{DOMAINS, WANTED_HAIRPIN_QUEUE};
 
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
 pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
@@ -31,9 +32,22 @@ pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
     }
 }
 
-/// Prints the second plane's files of these hosts, from facts that are read anew: a plan, which `netplan` takes
-/// otherwise, is there only where the plane once was.
+/// Prints the second plane's files of these hosts: from the plan where one with their addresses was given, else
+/// from facts that are read anew.
 pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
+    let has_plane = |node: usize| {
+        let own = fabric.of_host(node).into_iter();
+        let mut rows = own.filter_map(|port| fabric.planned(port));
+        // Of a topology document's addresses the subnets are not known.
+        rows.any(|row| row.domain + 1 == DOMAINS && row.ipv4.prefix < 32)
+    };
+    let mut nodes = hosts.iter().map(|host| fabric.node(host));
+    if nodes.all(|node| node.is_some_and(has_plane)) {
+        return format!(
+            "hairpin-mesh netplan --plan FILE {}, with the plan that was given here,",
+            hosts.join(" ")
+        );
+    }
     let all: Vec<String> = fabric
         .hosts
         .iter()
@@ -44,6 +58,22 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
     format!(
         "hairpin-mesh inventory --out facts{all}; hairpin-mesh netplan --inventory facts {names}"
     )
+}
+
+/// The address that a port without one has to have: the plan's, or one beside that of its cable's other end, which
+/// is named then.
+pub(super) fn own_address(fabric: &Fabric, port: usize) -> Option<(Cidr, Option<usize>)> {
+    if let Some(row) = fabric.planned(port) {
+        return Some((row.ipv4, None));
+    }
+    let far = fabric.far(port)?;
+    let there: Cidr = fabric.ports[far].address?;
+    let of_socket = fabric.of_socket(fabric.socket(port));
+    let like = of_socket
+        .iter()
+        .find_map(|own| fabric.ports[*own].address)
+        .unwrap_or(there);
+    Some((beside(there, like)?, Some(far)))
 }
 
 /// What brings a mesh back that is not there, with the hairpin queues where they are at their default, too.
@@ -242,20 +272,13 @@ impl<'a, 'b> About<'a, 'b> {
         hosts.next().is_none().then(|| fabric.hosts[host].as_str())
     }
 
-    /// An address for a port whose cable's other end has one.
+    /// An address for a port that has none.
     fn address(&self) -> Option<String> {
         let [port] = self.ports[..] else {
             return None;
         };
         let fabric = self.fabric;
-        let far = fabric.far(port)?;
-        let there: Cidr = fabric.ports[far].address?;
-        let of_socket = fabric.of_socket(fabric.socket(port));
-        let like = of_socket
-            .iter()
-            .find_map(|own| fabric.ports[*own].address)
-            .unwrap_or(there);
-        let own = beside(there, like)?;
+        let (own, whence) = own_address(fabric, port)?;
         let dev = &fabric.facts(port).netdev;
         let command = match self.file(port) {
             Some(file) => format!(
@@ -271,10 +294,16 @@ impl<'a, 'b> About<'a, 'b> {
                 ),
             },
         };
-        Some(format!(
-            "the other end of its cable, {}, has {there}: an address beside it, like {own}, and the GID follows ({command})",
-            fabric.ports[far].label()
-        ))
+        Some(match whence {
+            None => format!("the plan has {own}, and the GID follows ({command})"),
+            Some(far) => {
+                let there = list(fabric.ports[far].address);
+                let end = fabric.ports[far].label();
+                format!(
+                    "the other end of its cable, {end}, has {there}: an address beside it, like {own}, and the GID follows ({command})"
+                )
+            }
+        })
     }
 
     fn advice(&self, finding: &Finding) -> Option<String> {

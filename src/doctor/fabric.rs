@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
-use crate::names::{HostName, Mac, NetdevName};
+use crate::names::{HostName, Mac};
 use crate::plan::ends::list;
 use crate::plan::ring::{self, Ring};
-use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, Plan, derive, survey};
+use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, Plan, PortRow, derive, survey};
 
 /// A QSFP socket of a node: its index, and the port number (0 or 1). Each carries one function of
 /// every domain.
@@ -28,8 +28,8 @@ pub(super) struct Fabric<'a> {
     numbers: Vec<usize>,
     /// The two sockets whose cable no subnet shows, when it is the only one: it can be nowhere else.
     last: Option<(Socket, Socket)>,
-    /// Which port is at the other end of a port's cable by the plan that was given.
-    planned: BTreeMap<usize, usize>,
+    /// The plan that was given.
+    pub(super) plan: Option<&'a Plan>,
     /// Hosts whose facts are those of an earlier one, which is the second of each pair.
     pub(super) copies: Vec<(usize, usize)>,
     /// What `plan` finds.
@@ -47,7 +47,7 @@ impl<'a> Fabric<'a> {
     pub(super) fn of(
         hosts: &'a [HostName],
         inventories: &'a [Inventory],
-        plan: Option<&Plan>,
+        plan: Option<&'a Plan>,
     ) -> Fabric<'a> {
         let survey = survey(hosts, inventories, None);
         let whole = ring::check_size(hosts.len()).is_ok();
@@ -71,22 +71,10 @@ impl<'a> Fabric<'a> {
             gid_index: survey.gid_index,
             hairpin_queue_size: survey.hairpin_queue_size,
             last: None,
-            planned: BTreeMap::new(),
+            plan,
             copies: copies(inventories),
         };
         fabric.last = fabric.by_elimination();
-        for row in plan.iter().flat_map(|plan| &plan.ports) {
-            let port = |host: &HostName, netdev: &NetdevName| {
-                fabric.port(fabric.node(host.as_str())?, netdev.as_str())
-            };
-            let ends = (
-                port(&row.host, &row.netdev),
-                port(&row.peer_host, &row.peer_netdev),
-            );
-            if let (Some(own), Some(far)) = ends {
-                fabric.planned.insert(own, far);
-            }
-        }
         fabric
     }
 
@@ -210,9 +198,22 @@ impl<'a> Fabric<'a> {
             .find(|far| self.ports[*far].domain == domain)
     }
 
+    /// What the plan that was given has of a port.
+    pub(super) fn planned(&self, port: usize) -> Option<&'a PortRow> {
+        let (host, netdev) = (self.ports[port].host, &self.facts(port).netdev);
+        let mut rows = self.plan?.ports.iter();
+        rows.find(|row| row.host == *host && row.netdev == *netdev)
+    }
+
+    /// The port of a row of a plan.
+    pub(super) fn of_row(&self, row: &PortRow) -> Option<usize> {
+        self.port(self.node(row.host.as_str())?, row.netdev.as_str())
+    }
+
     /// The port at the other end of the cable, by the plan where the facts do not show it.
     pub(super) fn end(&self, port: usize) -> Option<usize> {
-        self.far(port).or_else(|| self.planned.get(&port).copied())
+        let planned = || self.of_row(self.plan?.peer(self.planned(port)?)?);
+        self.far(port).or_else(planned)
     }
 
     /// Network devices of a host's ports, joined by `+`.

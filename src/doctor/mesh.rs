@@ -680,24 +680,31 @@ fn present(share: &HostPlan, inventory: &Inventory) -> Present {
     }
 }
 
+/// The MACs that a rule of the mesh has: whose packets, for whom, and whom it hands them to.
+fn macs(rule: &Filter) -> Option<[Mac; 3]> {
+    let flower = rule.flower.as_ref()?;
+    let edits = flower.actions.iter().flat_map(|action| &action.edits);
+    let written: Vec<&str> = edits
+        .filter(|edit| matches!(edit.offset, 0 | 4))
+        .map(|edit| edit.value.as_str())
+        .collect();
+    let written = written.concat();
+    let mut bytes = [0u8; 6];
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(written.get(2 * i..2 * i + 2)?, 16).ok()?;
+    }
+    Some([flower.src_mac?, flower.dst_mac?, Mac(bytes)])
+}
+
 /// Rules that are made for a MAC that no port has any more: a NIC was replaced, and all of them follow.
 fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<Seen>) {
     type Old = BTreeMap<(Mac, Mac), BTreeSet<usize>>;
     let mut old: Old = BTreeMap::new();
-    let macs = |rule: &Filter| {
-        let flower = rule.flower.as_ref()?;
-        let edits = flower.actions.iter().flat_map(|action| &action.edits);
-        let written: Vec<&str> = edits
-            .filter(|edit| matches!(edit.offset, 0 | 4))
-            .map(|edit| edit.value.as_str())
-            .collect();
-        let written = written.concat();
-        let mut bytes = [0u8; 6];
-        for (i, byte) in bytes.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(written.get(2 * i..2 * i + 2)?, 16).ok()?;
-        }
-        Some([flower.src_mac?, flower.dst_mac?, Mac(bytes)])
-    };
+    let rules = (0..fabric.ports.len()).flat_map(|port| {
+        let filters = fabric.facts(port).details.filters.known();
+        filters.into_iter().flatten()
+    });
+    let in_rules: BTreeSet<Mac> = rules.filter_map(macs).flatten().collect();
     for (port, wanted, found) in stale {
         let (Some(wanted), Some(found)) = (macs(wanted), macs(found)) else {
             continue;
@@ -713,6 +720,12 @@ fn old_macs(fabric: &Fabric, stale: &[(usize, Filter, Filter)], seen: &mut Vec<S
         let Some(owner) = fabric.with_mac(wanted) else {
             continue;
         };
+        // Where another rule has the MAC that the port has, or the plan, the NIC is the one that they were made
+        // for: this rule is wrong for itself.
+        let planned = fabric.planned(owner).is_some_and(|row| row.mac == wanted);
+        if planned || in_rules.contains(&wanted) {
+            continue;
+        }
         let finding = Finding::problem(
             "mesh-old-mac",
             format!("MAC {found} is in {}, and no port has it: the NIC was replaced after they were made", count(ports.len(), "rule")),
@@ -731,6 +744,7 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
     // Of each address that is gone and the one in its place, how many routes have it, and which port a gateway is.
     type Old = BTreeMap<(Ipv4Addr, Ipv4Addr), (usize, Option<usize>)>;
     let mut old: Old = BTreeMap::new();
+    let mut in_routes: BTreeSet<Ipv4Addr> = BTreeSet::new();
     for (node, (host, inventory)) in fabric.hosts.iter().zip(fabric.inventories).enumerate() {
         let Some(share) = plan.for_host(host.as_str()) else {
             continue;
@@ -744,6 +758,7 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             .flatten()
             .filter(|route| route.protocol == ROUTE_PROTOCOL && route.table == TABLE_MAIN)
             .collect();
+        in_routes.extend(there.iter().flat_map(|route| ends(route)));
         for own in &wanted {
             let same = there
                 .iter()
@@ -762,7 +777,10 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
                     only.map(|route| (route.destination.address, own.destination.address))
                 }
             };
-            if let Some(pair) = pair.filter(|(found, _)| fabric.with_address(*found).is_none()) {
+            let is_gone = |(found, wanted): &(Ipv4Addr, Ipv4Addr)| {
+                found != wanted && fabric.with_address(*found).is_none()
+            };
+            if let Some(pair) = pair.filter(is_gone) {
                 let port = own.dev.as_ref().filter(|_| same.is_some());
                 let port = port.and_then(|dev| fabric.port(node, dev.as_str()));
                 let (routes, owner) = old.entry(pair).or_default();
@@ -779,6 +797,14 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
         let Some(owner) = gateway.or_else(|| (0..fabric.ports.len()).find(is_owner)) else {
             continue;
         };
+        // The address is the one that the plan has, or that other routes of the mesh lead to: these are wrong for
+        // themselves.
+        let planned = fabric.planned(owner);
+        let by_plan = planned.is_some_and(|row| row.ipv4.address == wanted);
+        let alone = (0..fabric.ports.len()).filter(is_owner).count() == 1;
+        if by_plan || alone && in_routes.contains(&wanted) {
+            continue;
+        }
         let finding = Finding::problem(
             "mesh-old-address",
             format!(
@@ -792,6 +818,16 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             ..Seen::port(fabric, owner, finding)
         });
     }
+}
+
+/// The addresses that a route leads to, by and from.
+fn ends(route: &Route) -> impl Iterator<Item = Ipv4Addr> {
+    let v4 = |address: IpAddr| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    };
+    let more = [route.gateway, route.src].into_iter().flatten();
+    more.filter_map(v4).chain([route.destination.address])
 }
 
 /// The gateways of two routes, where both have one of IPv4.
