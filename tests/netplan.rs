@@ -286,6 +286,56 @@ fn an_unknown_cable_or_host_is_refused() {
 }
 
 #[test]
+fn a_socket_that_lacks_a_function_is_told_by_its_number_and_what_is_left_of_it() {
+    for (gone, number, left) in [
+        ("enP2p1s0f0np0", 0, "enp1s0f0np0"),
+        ("enP2p1s0f1np1", 1, "enp1s0f1np1"),
+        ("enp1s0f0np0", 0, "enP2p1s0f0np0"),
+    ] {
+        let (hosts, mut inventories) = inventories("tp-along-ring");
+        inventories[1]
+            .ports
+            .retain(|port| port.netdev.as_str() != gone);
+        let told = netplan::of_facts(&hosts, &inventories).unwrap_err();
+        let wanted = format!(
+            "spark2: socket {number} has {left} alone of its functions, one of each domain wanted"
+        );
+        assert_eq!(told, [wanted]);
+    }
+    let (hosts, mut inventories) = inventories("tp-along-ring");
+    inventories[1].ports.retain(|port| {
+        let name = port.netdev.as_str();
+        !name.ends_with("f0np0")
+    });
+    let told = netplan::of_facts(&hosts, &inventories).unwrap_err();
+    let wanted = "spark2: socket 0 has none of its functions, one of each domain wanted";
+    assert_eq!(told, [wanted]);
+}
+
+#[test]
+fn facts_of_fewer_hosts_than_a_ring_has_are_refused_as_that() {
+    let (hosts, inventories) = inventories("tp-along-ring");
+    let told = netplan::of_facts(&hosts[1..], &inventories[1..]).unwrap_err();
+    assert_eq!(
+        told,
+        ["the facts of 3 hosts are here, those of all hosts of a ring wanted"]
+    );
+    let folder = tempfile::tempdir().unwrap();
+    for host in &hosts[1..] {
+        let name = format!("{host}.json");
+        let from = cases().join("tp-along-ring/inventory").join(&name);
+        std::fs::copy(from, folder.path().join(&name)).unwrap();
+    }
+    let output = run(folder.path(), &["--inventory", ".", "spark1"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        told,
+        "FAIL: .: has no facts of spark1, spark1.json wanted\n"
+    );
+}
+
+#[test]
 fn removal_names_the_copies_of_the_network_manager_and_flushes_and_nothing_is_written() {
     let case = cases().join("tp-along-ring");
     let text = text(&run(

@@ -49,6 +49,12 @@ fn print(args: &NetplanArgs) -> Result<Exit, Trouble> {
     let planes = match &args.inventory {
         Some(folder) => {
             let hosts = hosts_of(folder)?;
+            if let Some(host) = args.hosts.iter().find(|host| !hosts.contains(host)) {
+                return Err(Trouble::Usage(format!(
+                    "{}: has no facts of {host}, {host}.json wanted",
+                    folder.display()
+                )));
+            }
             let documents = super::plan::read_all(&hosts, Some(folder))?;
             let inventories: Vec<Inventory> = documents.into_iter().map(|(_, own)| own).collect();
             netplan::of_facts(&hosts, &inventories)

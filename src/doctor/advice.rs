@@ -375,12 +375,14 @@ impl<'a, 'b> About<'a, 'b> {
         "marker-twice" => again.into(),
         "marker-left-over" => format!("stop it when nothing uses it: systemctl stop dsv41-mesh-marker@{}.service", self.rdma()),
         "mesh-plan-address" if finding.found.ends_with(ALONE) => {
-            // What is wanted is a device and an address of each port.
-            let words: Vec<&str> = finding.wanted.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-            let back = match words[..] {
-                [_, own] => self.set(&format!("addresses=[{own}]"), &format!("ipv4.addresses {own}")),
-                _ => "netplan set or nmcli connection modify, in the file or connection that gives these".into(),
+            let back = |port: &usize| {
+                let own = self.fabric.planned(*port)?.ipv4;
+                let about = About { fabric: self.fabric, ports: vec![*port] };
+                Some(about.set(&format!("addresses=[{own}]"), &format!("ipv4.addresses {own}")))
             };
+            let back: Vec<String> = self.ports.iter().filter_map(back).collect();
+            // Applied once: half of them may give two ports one address.
+            let back = back.join("; ").replace("; netplan apply; netplan set", "; netplan set");
             format!("give back what the plan has ({back}); when the change is meant, the other ends need addresses beside these, and the ring a new plan")
         }
         "mesh-old-address" => {

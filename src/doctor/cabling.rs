@@ -154,7 +154,12 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
     let is_ring = (whole && known.len() == hosts).then(|| makes_ring(&known, hosts));
     let mut moves = Vec::new();
     if is_ring == Some(false) {
-        moves = sentences(fabric, fewest_moves(&known, hosts));
+        // Of as few moves, those that make the ring of the addresses.
+        let by_addresses = by_addresses(fabric, &sockets);
+        let fewest = fewest_moves(&known, hosts);
+        let to_addresses = moves_to(&known, &by_addresses, &orders(hosts));
+        let fits = makes_ring(&by_addresses, hosts) && to_addresses.len() == fewest.len();
+        moves = sentences(fabric, if fits { to_addresses } else { fewest });
         let shown = list(known.iter().map(|(a, b)| {
             format!(
                 "{} socket {} to {} socket {}",
@@ -232,6 +237,16 @@ fn wires(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> BTreeMap<Socket, Socket
         .collect()
 }
 
+/// The cables that the addresses are made for.
+fn by_addresses(fabric: &Fabric, sockets: &BTreeSet<Socket>) -> Vec<(Socket, Socket)> {
+    let cable = |socket: &Socket| {
+        let far = fabric.far_socket(*socket)?;
+        Some((far.min(*socket), far.max(*socket)))
+    };
+    let all: BTreeSet<(Socket, Socket)> = sockets.iter().filter_map(cable).collect();
+    all.into_iter().collect()
+}
+
 /// Plugs that are in other sockets than the addresses are made for: what has to move so that they agree.
 fn moved(
     fabric: &Fabric,
@@ -240,18 +255,11 @@ fn moved(
     cables: &[(Socket, Socket)],
     seen: &mut Vec<Seen>,
 ) {
-    let by_subnets: BTreeMap<Socket, Socket> = sockets
-        .iter()
-        .filter_map(|socket| Some((*socket, fabric.far_socket(*socket)?)))
-        .collect();
-    let wanted: BTreeSet<(Socket, Socket)> = by_subnets
-        .iter()
-        .map(|(a, b)| (*a.min(b), *a.max(b)))
-        .collect();
-    let wanted: Vec<(Socket, Socket)> = wanted.into_iter().collect();
-    let differ = wires
-        .iter()
-        .any(|(socket, wire)| by_subnets.get(socket).is_some_and(|far| far != wire));
+    let wanted = by_addresses(fabric, sockets);
+    let differ = wires.iter().any(|(socket, wire)| {
+        let by_subnets = fabric.far_socket(*socket);
+        by_subnets.is_some_and(|far| far != *wire)
+    });
     let hosts = fabric.hosts.len();
     if !differ || !fabric.whole || wanted.len() != hosts || cables.len() != hosts {
         return;

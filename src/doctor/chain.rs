@@ -120,6 +120,7 @@ const CAUSES: &[Row] = &[
             "self-cable",
             "mesh-plan-",
             "mesh-old-mac",
+            "inventory-of-another-host",
         ],
     ),
     (
@@ -218,7 +219,11 @@ const CAUSES: &[Row] = &[
     // Of whose neighbours plugs hang loose now.
     ("cabling-looped", Cable, &["cable-down", "neighbour-silent"]),
     ("cabling-wire-differs", Cable, &["cable-down"]),
-    ("mac-repeated", Cable, &["neighbour-mac", "arp-"]),
+    (
+        "mac-repeated",
+        Cable,
+        &["neighbour-mac", "arp-", "mesh-plan-port"],
+    ),
     // Rules are made for the port's own MAC.
     ("mac-repeated", Ring, &["rule-other"]),
     (
@@ -361,7 +366,7 @@ const CAUSES: &[Row] = &[
             "neighbour-silent",
             "route-",
             "rule-",
-            "mesh-plan-",
+            "mesh-plan-peer",
         ],
     ),
     (
@@ -373,7 +378,7 @@ const CAUSES: &[Row] = &[
             "subnet",
             "arp-",
             "rule-other",
-            "mesh-plan-",
+            "mesh-plan-peer",
         ],
     ),
     ("nccl-log-port-error", Ring, &["nccl-log-gid-change"]),
@@ -419,7 +424,7 @@ const CAUSES: &[Row] = &[
     (
         "cabling-no-ring",
         Ring,
-        &["cabling-moved", "cabling-wire-differs"],
+        &["cabling-moved", "cabling-wire-differs", "cabling-looped"],
     ),
     (
         "cabling-moved",
@@ -453,6 +458,13 @@ const CAUSES: &[Row] = &[
         ],
     ),
     ("plane-unaddressed", Ring, &["ring-", "env-hca-missing"]),
+    // `up` refuses a host that has not its plan's addresses.
+    (
+        "plane-unaddressed",
+        Host,
+        &["mesh-incomplete", "mesh-absent"],
+    ),
+    ("port-address", Host, &["mesh-incomplete"]),
     ("plane-unaddressed", Plane, &["subnet-ends"]),
     ("port-address", Port, &["gid-stale"]),
     (
@@ -526,6 +538,8 @@ const CAUSES: &[Row] = &[
             "self-cable",
             "mesh-plan-peer",
             "neighbour-silent",
+            "cabling-crossed",
+            "cabling-wire-differs",
         ],
     ),
     ("mesh-plan-address", Ring, &["mesh-other-ring", "ring-"]),
@@ -537,6 +551,7 @@ const CAUSES: &[Row] = &[
             "route-other",
             "route-missing",
             "left-over-route",
+            "plane-subnet-shared",
         ],
     ),
     ("mesh-old-address", Port, &["address-repeated"]),
@@ -615,7 +630,9 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
 
 /// What is told of several ports as one: those alike, and whole planes.
 fn is_of_many(seen: &Seen) -> bool {
-    !seen.finding.consequences.is_empty() || seen.finding.code.starts_with("plane-")
+    !seen.finding.consequences.is_empty()
+        || seen.finding.code.starts_with("plane-")
+        || seen.finding.code == "mesh-absent"
 }
 
 /// Whether causes of one kind together reach all that a finding is told of. One cable without link explains

@@ -248,7 +248,7 @@ fn copies(inventories: &[Inventory]) -> Vec<(usize, usize)> {
 
 /// Of each port, which of its host's sockets it is in. A host that lacks functions numbers those that it has
 /// as the others do.
-fn numbers(ports: &[Located]) -> Vec<usize> {
+pub(super) fn numbers(ports: &[Located]) -> Vec<usize> {
     let function = |port: &Located| port.facts.place().map(|place| place.function);
     let all: BTreeSet<u8> = ports.iter().filter_map(function).collect();
     let number = |port: &Located| {

@@ -102,7 +102,10 @@ pub(super) fn look(
             let wanted = "hairpin-mesh up on each, for paths to opposite nodes";
             // Who gives its plan wants the mesh.
             if case.plan.is_some() {
-                seen.push(Seen::ring(Finding::problem("mesh-absent", found, wanted)));
+                seen.push(Seen {
+                    hosts: (0..fabric.hosts.len()).collect(),
+                    ..Seen::ring(Finding::problem("mesh-absent", found, wanted))
+                });
             } else {
                 notes.push(Finding::warning("mesh-absent", found, wanted));
             }

@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 
 use crate::facts::{Inventory, NetplanFile};
 use crate::names::{Cidr, HostName, NetdevName};
-use crate::plan::ends::list;
+use crate::plan::ends::{count, list};
 use crate::plan::mesh::{DOMAINS, ETHERNET_MTU};
+use crate::plan::ring::check_size;
 use crate::plan::{PORTS_PER_DOMAIN, Plan, survey};
 
 /// The file that a node's second plane lives in.
@@ -87,11 +88,13 @@ pub fn of_plan(plan: &Plan) -> Result<Vec<Plane>, Vec<String>> {
 /// The second plane that the facts have, or one that follows the first plane where they have none.
 pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Plane>, Vec<String>> {
     let survey = survey(hosts, inventories, None);
-    let find = |node: usize, domain: usize, port: usize| {
-        survey
-            .ports
-            .iter()
-            .position(|own| own.node == node && own.domain == domain && own.port == port)
+    let numbers = super::fabric::numbers(&survey.ports);
+    let find = |node: usize, domain: usize, number: usize| {
+        let mut all = 0..survey.ports.len();
+        all.find(|port| {
+            let own = &survey.ports[*port];
+            own.node == node && own.domain == domain && numbers[*port] == number
+        })
     };
     let mut trouble = Vec::new();
     let mut sockets = Vec::new();
@@ -99,19 +102,34 @@ pub fn of_facts(hosts: &[HostName], inventories: &[Inventory]) -> Result<Vec<Pla
         for number in 0..PORTS_PER_DOMAIN {
             match (find(node, 0, number), find(node, SECOND, number)) {
                 (Some(first), Some(second)) => sockets.push((first, second)),
-                _ => trouble.push(format!(
-                    "{host}: socket {number} has not both of its functions"
-                )),
+                (own, other) => {
+                    let netdev = |port: usize| &survey.ports[port].facts.netdev;
+                    let there = match own.or(other) {
+                        Some(port) => format!("{} alone of its functions", netdev(port)),
+                        None => "none of its functions".into(),
+                    };
+                    trouble.push(format!(
+                        "{host}: socket {number} has {there}, one of each domain wanted"
+                    ));
+                }
             }
         }
     }
-    for (first, _) in &sockets {
-        if !survey.peers.contains_key(first) {
-            trouble.push(format!(
-                "{}: its cable's other end is not known by an address of the first plane",
-                survey.ports[*first].label()
-            ));
-        }
+    if check_size(hosts.len()).is_err() {
+        trouble.push(format!(
+            "the facts of {} are here, those of all hosts of a ring wanted",
+            count(hosts.len(), "host")
+        ));
+    }
+    // Of a ring that is not all here, no cable's other end is missed.
+    if trouble.is_empty() {
+        let alone = sockets
+            .iter()
+            .filter(|(first, _)| !survey.peers.contains_key(first));
+        trouble.extend(alone.map(|(first, _)| {
+            let label = survey.ports[*first].label();
+            format!("{label}: its cable's other end is not known by an address of the first plane")
+        }));
     }
     if !trouble.is_empty() {
         return Err(trouble);

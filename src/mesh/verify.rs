@@ -533,15 +533,22 @@ pub fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
             let marked = filter.protocol.0 == MARKED_ETHERTYPE;
             let first = own.iter().any(|rule| filter.pref < rule.pref);
             if marked {
+                let before = match &filter.flower {
+                    Some(flower) if first && flower.in_hw => {
+                        ", in hardware before the mesh's rules: packets that it matches never come to these"
+                    }
+                    _ => "",
+                };
+                let found = rule_text(filter) + before;
                 rules.push(
-                    Finding::warning("left-over-rule", rule_text(filter), "only the plan's")
+                    Finding::warning("left-over-rule", found, "only the plan's")
                         .at(format!("{} rule {}", port.netdev, filter.pref))
                         .advise(format!(
                             "tc filter del dev {} ingress pref {}",
                             port.netdev, filter.pref
                         )),
                 );
-            } else if first && takes_all(filter) {
+            } else if first && may_take_all(filter) {
                 before.push(filter);
             }
         }
@@ -551,17 +558,15 @@ pub fn left_over(wanted: &Wanted, present: &Present) -> Vec<Finding> {
                 0 => String::new(),
                 more => format!(", and {more} more"),
             };
-            findings.push(
-                Finding::warning(
-                    "rule-shadowed",
-                    format!(
-                        "in hardware before the mesh's rules: {}{more}",
-                        rule_text(first)
-                    ),
-                    "nothing that takes marked packets first",
-                )
-                .at(&port.netdev),
-            );
+            let text = rule_text(first);
+            let found = match first.flower {
+                Some(_) => format!("in hardware before the mesh's rules: {text}{more}"),
+                None => format!(
+                    "before the mesh's rules: {text}{more}; whether the device has it, and what it takes, is not looked into"
+                ),
+            };
+            let wanted = "nothing that takes marked packets first";
+            findings.push(Finding::warning("rule-shadowed", found, wanted).at(&port.netdev));
         }
     }
     [first_of(routes), first_of(rules), findings].concat()
@@ -601,9 +606,10 @@ pub fn marks(present: &Present) -> Vec<Finding> {
 /// `ETH_P_ALL` (`linux/if_ether.h`).
 const ETH_P_ALL: u16 = 0x0003;
 
-fn takes_all(filter: &Filter) -> bool {
+/// Whether a filter takes packets of any EtherType where the mesh's rules do, or may.
+fn may_take_all(filter: &Filter) -> bool {
     let in_hw = |flower: &Flower| flower.in_hw;
-    filter.protocol.0 == ETH_P_ALL && filter.flower.as_ref().is_some_and(in_hw)
+    filter.protocol.0 == ETH_P_ALL && filter.flower.as_ref().is_none_or(in_hw)
 }
 
 /// What causes what on one port: a finding of the first code explains those of the others.
