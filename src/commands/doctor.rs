@@ -341,21 +341,13 @@ fn shown(diagnosis: &Diagnosis, facts: &Facts) -> String {
     let mut text = String::new();
     let hosts = &facts.hosts;
     let names: Vec<&str> = hosts.iter().map(HostName::as_str).collect();
-    let head = match diagnosis.findings.len() {
-        0 if hosts.is_empty() || !facts.failed.is_empty() => output::standing("not observed"),
-        0 => output::standing("ok"),
-        _ => output::standing(
-            if diagnosis
-                .findings
-                .iter()
-                .any(|finding| worst(finding) == Severity::Problem)
-            {
-                "FAIL"
-            } else {
-                "warning"
-            },
-        ),
-    };
+    let head = output::standing(match diagnosis.findings.iter().map(worst).max() {
+        None if hosts.is_empty() || !facts.failed.is_empty() => "not observed",
+        None => "ok",
+        Some(Severity::Problem) => "FAIL",
+        Some(Severity::NotObserved) => "not observed",
+        Some(Severity::Warning) => "warning",
+    });
     let causes = match diagnosis.findings.len() {
         0 if hosts.is_empty() => "no host was read".to_owned(),
         0 => "nothing wrong was found".to_owned(),

@@ -368,6 +368,7 @@ impl<'a, 'b> About<'a, 'b> {
         "port-eswitch" => format!("while nothing uses the fabric, with the mesh down (hairpin-mesh down): {}; then hairpin-mesh up", self.functions(|pci| format!("devlink dev eswitch set pci/{pci} mode legacy"))),
         "ingress-qdisc" => format!("find what made it ({}), let that use clsact; only when nobody needs it: {}", self.devices(|dev| format!("tc -s filter show dev {dev} ingress")), self.devices(|dev| format!("tc qdisc del dev {dev} ingress"))),
         "domains-per-node" | "ports-per-domain" => "one ConnectX-7 of four functions, two on each of two PCI domains, has all of them: lspci -D -d 15b3: shows which are there, rdma link which have RDMA".into(),
+        "ring-not-judged" => "collect the facts of all hosts of the ring: hairpin-mesh inventory --out facts --host HOST for each, or give doctor all of them".into(),
         "rule-shadowed" => format!("{}: whoever made the earlier rule has to take it away, or give it a preference behind those of the mesh", self.devices(|dev| format!("tc -s filter show dev {dev} ingress"))),
         "mesh-absent" => mesh_again("each node", finding),
         "mesh-incomplete" if is_gathered(finding) => mesh_again("each of these nodes", finding),

@@ -75,6 +75,7 @@ pub(super) fn look(
     let traces: Vec<Traces> = fabric.inventories.iter().map(Traces::of).collect();
     if let Some(plan) = case.plan {
         given_plan(plan, fabric, seen);
+        notes.extend(other_order(plan, fabric));
     }
     let plan = of_facts(case, fabric).or_else(|| case.plan.cloned());
     let installed = traces.iter().any(|traces| traces.any());
@@ -447,6 +448,24 @@ fn of_facts(case: &Case, fabric: &Fabric) -> Option<Plan> {
     };
     let plans = orders.iter().filter_map(plans_for).flatten();
     plans.min_by_key(|plan| Fit::of(plan, fabric).misfit())
+}
+
+/// Hosts that were given in another order than the plan's, which is that of the TP ranks.
+fn other_order(plan: &Plan, fabric: &Fabric) -> Option<Finding> {
+    let in_plan = |host: &HostName| plan.hosts.contains(host);
+    let differs = fabric.hosts != plan.hosts.as_slice();
+    (differs && fabric.hosts.len() == plan.hosts.len() && fabric.hosts.iter().all(in_plan)).then(
+        || {
+            Finding::warning(
+                "plan-order",
+                format!(
+                    "the hosts are given as {}: what depends on TP ranks is held against the plan's order",
+                    list(fabric.hosts)
+                ),
+                list(&plan.hosts),
+            )
+        },
+    )
 }
 
 /// Said of an address that was changed at one end of a cable.

@@ -72,14 +72,21 @@ pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Fin
     }
     if !fabric.whole {
         let hosts = fabric.hosts.len();
-        notes.push(Finding::warning(
+        let mut finding = Finding::warning(
             "ring-not-judged",
             format!(
                 "the facts of {} are here",
                 crate::plan::ends::count(hosts, "host")
             ),
             "those of all four of a ring, to judge its cables",
-        ));
+        );
+        // A node that looks at itself means no ring; a ring of which hosts are left out is not fine.
+        if hosts < 2 {
+            notes.push(finding);
+        } else {
+            finding.severity = Severity::NotObserved;
+            seen.push(Seen::ring(finding));
+        }
     }
 }
 
