@@ -234,6 +234,37 @@ impl<'a, 'b> About<'a, 'b> {
         }
     }
 
+    /// What gives the ports the addresses that the plan has, host by host.
+    fn planned_addresses(&self) -> String {
+        let back = |port: &usize| {
+            let own = self.fabric.planned(*port)?.ipv4;
+            let about = About {
+                fabric: self.fabric,
+                ports: vec![*port],
+            };
+            Some(about.set(
+                &format!("addresses=[{own}]"),
+                &format!("ipv4.addresses {own}"),
+            ))
+        };
+        let nodes = self.ports.iter().map(|port| self.fabric.ports[*port].node);
+        let nodes: BTreeSet<usize> = nodes.collect();
+        let on_host = |node: &usize| {
+            let own = self.ports.iter();
+            let own = own.filter(|port| self.fabric.ports[**port].node == *node);
+            let all: Vec<String> = own.filter_map(back).collect();
+            // Applied once: half of them may give two ports one address.
+            let all = all.join("; ");
+            let all = all.replace("; netplan apply; netplan set", "; netplan set");
+            match nodes.len() {
+                1 => all,
+                _ => format!("on {}: {all}", self.fabric.hosts[*node]),
+            }
+        };
+        let hosts: Vec<String> = nodes.iter().map(on_host).collect();
+        hosts.join("; ")
+    }
+
     /// The RDMA device of the only port.
     fn rdma(&self) -> String {
         match self.ports[..] {
@@ -375,17 +406,15 @@ impl<'a, 'b> About<'a, 'b> {
         "mesh-incomplete" => mesh_again("this node", finding),
         "marker-twice" => again.into(),
         "marker-left-over" => format!("stop it when nothing uses it: systemctl stop dsv41-mesh-marker@{}.service", self.rdma()),
-        "mesh-plan-address" if finding.found.ends_with(ALONE) => {
-            let back = |port: &usize| {
-                let own = self.fabric.planned(*port)?.ipv4;
-                let about = About { fabric: self.fabric, ports: vec![*port] };
-                Some(about.set(&format!("addresses=[{own}]"), &format!("ipv4.addresses {own}")))
-            };
-            let back: Vec<String> = self.ports.iter().filter_map(back).collect();
-            // Applied once: half of them may give two ports one address.
-            let back = back.join("; ").replace("; netplan apply; netplan set", "; netplan set");
-            format!("give back what the plan has ({back}); when the change is meant, the other ends need addresses beside these, and the ring a new plan")
-        }
+        "mesh-plan-address" if finding.found.ends_with(ALONE) => format!(
+            "give back what the plan has ({}); when the change is meant, the other ends need addresses beside these, and the ring a new plan",
+            self.planned_addresses()
+        ),
+        // Both ends of a cable, and not a fabric that was given other subnets as a whole.
+        "mesh-plan-address" if self.ports.len() <= 2 * DOMAINS => format!(
+            "give back what the plan has ({}); when the change is meant, make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...",
+            self.planned_addresses()
+        ),
         "mesh-old-address" => {
             let old = finding.found.split(' ').next().unwrap_or("ADDRESS");
             let own = self.ports.first().and_then(|port| self.fabric.ports[*port].address);

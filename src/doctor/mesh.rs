@@ -799,10 +799,12 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
                     only.map(|route| (route.destination.address, own.destination.address))
                 }
             };
-            let is_gone = |(found, wanted): &(Ipv4Addr, Ipv4Addr)| {
-                found != wanted && fabric.with_address(*found).is_none()
+            // An address that another port has now may be the gateway of somebody's making. But where a route of
+            // this mesh leads somewhere else by the same device and neighbour, that was the same port's address.
+            let is_old = |(found, wanted): &(Ipv4Addr, Ipv4Addr)| {
+                found != wanted && (same.is_none() || fabric.with_address(*found).is_none())
             };
-            if let Some(pair) = pair.filter(is_gone) {
+            if let Some(pair) = pair.filter(is_old) {
                 let port = own.dev.as_ref().filter(|_| same.is_some());
                 let port = port.and_then(|dev| fabric.port(node, dev.as_str()));
                 let (routes, owner) = old.entry(pair).or_default();
@@ -824,13 +826,18 @@ fn old_addresses(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
         let planned = fabric.planned(owner);
         let by_plan = planned.is_some_and(|row| row.ipv4.address == wanted);
         let alone = (0..fabric.ports.len()).filter(is_owner).count() == 1;
-        if by_plan || alone && in_routes.contains(&wanted) {
+        let now = fabric.with_address(found);
+        if by_plan || now.is_none() && alone && in_routes.contains(&wanted) {
             continue;
         }
+        let whose = match now {
+            Some(port) => format!("{} has it now", fabric.ports[port].label()),
+            None => "no port has it".into(),
+        };
         let finding = Finding::problem(
             "mesh-old-address",
             format!(
-                "{found} is in {}, and no port has it: the address, or these, were changed after the mesh was made",
+                "{found} is in {}, and {whose}: the address, or these, were changed after the mesh was made",
                 count(routes, "route")
             ),
             wanted.to_string(),
