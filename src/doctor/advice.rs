@@ -3,7 +3,7 @@
 //! They name the devices, addresses and files that the facts have. A port that a file of netplan names is
 //! changed there: what `nmcli` does to it beside that file comes back, or goes, with the next boot.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::fabric::Fabric;
 use crate::doctor::mesh::ALONE;
@@ -24,7 +24,9 @@ pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
         finding.code,
         "gid-index-differs" | "hairpin-queue-unsaid" | "hca-names-differ"
     );
-    if finding.advice.is_none() || is_reason {
+    // Of several, each has its own command.
+    let is_of_each = is_gathered(finding) && finding.code.contains("left-over");
+    if finding.advice.is_none() || is_reason || is_of_each {
         finding.advice = about.advice(finding);
     }
     for consequence in &mut finding.consequences {
@@ -234,6 +236,20 @@ impl<'a, 'b> About<'a, 'b> {
         }
     }
 
+    /// The commands of what is told as one, host by host.
+    fn each_of(&self, finding: &Finding) -> String {
+        let mut hosts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for member in &finding.consequences {
+            let own = member.advice.clone();
+            let own = own.or_else(|| About::of(self.fabric, member).advice(member));
+            let host = member.host.as_deref().unwrap_or_default();
+            hosts.entry(host).or_default().extend(own);
+        }
+        let on_host = |(host, all): (&str, Vec<String>)| format!("on {host}: {}", all.join("; "));
+        let all: Vec<String> = hosts.into_iter().map(on_host).collect();
+        all.join("; ")
+    }
+
     /// What gives the ports the addresses that the plan has, host by host.
     fn planned_addresses(&self) -> String {
         let back = |port: &usize| {
@@ -404,6 +420,7 @@ impl<'a, 'b> About<'a, 'b> {
         "mesh-absent" => mesh_again("each node", finding),
         "mesh-incomplete" if is_gathered(finding) => mesh_again("each of these nodes", finding),
         "mesh-incomplete" => mesh_again("this node", finding),
+        "left-over-route" | "left-over-rule" | "marker-left-over" if is_gathered(finding) => self.each_of(finding),
         "marker-twice" => again.into(),
         "marker-left-over" => format!("stop it when nothing uses it: systemctl stop dsv41-mesh-marker@{}.service", self.rdma()),
         "mesh-plan-address" if finding.found.ends_with(ALONE) => format!(

@@ -760,6 +760,10 @@ const OF_ONE_CAUSE: &[&str] = &[
     "route-other",
     "rule-missing",
     "rule-other",
+    // Of an earlier mesh.
+    "left-over-route",
+    "left-over-rule",
+    "marker-left-over",
 ];
 
 fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
