@@ -248,15 +248,7 @@ fn shared(fabric: &Fabric, seen: &mut Vec<Seen>) {
             found,
             "a subnet of its own for each cable and domain",
         );
-        let own = |port: &usize| fabric.facts(*port).ipv4.known();
-        let all = ports.iter().filter_map(own).flatten();
-        let addresses = all
-            .filter(|own| own.network() == network)
-            .map(|own| own.address);
-        seen.push(Seen {
-            addresses: addresses.collect(),
-            ..Seen::ports(fabric, ports.clone(), finding.at(network))
-        });
+        seen.push(Seen::ports(fabric, ports.clone(), finding.at(network)));
         for (node, own) in hosts.iter().filter(|(_, own)| own.len() > 1) {
             let settings = |port: &usize| {
                 let sysctls = &fabric.facts(*port).details.sysctls;
