@@ -29,11 +29,15 @@ pub struct Log {
     listeners: BTreeSet<(u32, u32)>,
     /// Pairs of devices of which one was taken for the other, and whether a root was preserved.
     overrides: BTreeSet<(u32, u32, bool)>,
-    rings: bool,
-    trees: bool,
+    processes: BTreeMap<Option<Process>, Connected>,
     /// A line says that connecting the trees failed.
     tree_failed: bool,
+    /// Ends of queue pairs that found no way while trees were being connected, where the line tells them.
+    of_trees: BTreeSet<Option<(Ipv4Addr, Ipv4Addr)>>,
+    /// A line says that trees are turned off.
     ring_only: bool,
+    /// The environment leaves trees out.
+    no_trees: bool,
     /// RDMA devices of the lines that list those in use, with the host that says so.
     using: BTreeSet<(Option<String>, BTreeSet<String>)>,
     /// Hosts that lines are of.
@@ -46,6 +50,26 @@ pub struct Log {
     ready: BTreeSet<(u32, Vec<String>)>,
     /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
     errors: BTreeMap<usize, u64>,
+}
+
+/// Host and process.
+type Process = (String, u64);
+
+/// How far a process came with its communicators.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Connected {
+    rings: bool,
+    trees: bool,
+    /// A communicator of it is complete.
+    complete: bool,
+}
+
+impl Connected {
+    /// Rings are connected before trees and a communicator is complete after both, unless each algorithm is
+    /// connected when it is first used.
+    fn waits_for_trees(&self) -> bool {
+        self.rings && !self.trees && !self.complete
+    }
 }
 
 /// Most different things of one kind that are kept of a log.
@@ -384,17 +408,50 @@ fn value(line: &str, key: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// The host of a line, in front of its process and thread: `spark1:4711:4720 [0] NCCL INFO`.
-fn host(line: &str) -> Option<String> {
+/// The host, process and thread of a line: `spark1:4711:4720 [0] NCCL INFO`.
+fn origin(line: &str) -> Option<(Process, u64)> {
     let (before, _) = line.split_once(" NCCL ")?;
-    let of_word = |word: &str| {
-        let (name, rest) = word.split_once(':')?;
-        let (process, thread) = rest.split_once(':')?;
-        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        (!name.is_empty() && !process.is_empty() && is_number(process) && is_number(thread))
-            .then(|| printable(name))
-    };
-    before.split_whitespace().rev().find_map(of_word)
+    let mut behind = "";
+    for word in before.split_whitespace().rev() {
+        let mut parts = word.splitn(3, ':');
+        if let (Some(name), Some(process), Some(thread)) =
+            (parts.next(), parts.next(), parts.next())
+        {
+            // The number of a thread may be padded.
+            let thread = if thread.is_empty() {
+                behind.parse().ok().or(Some(0))
+            } else {
+                thread.parse().ok()
+            };
+            if let (false, Ok(process), Some(thread)) = (name.is_empty(), process.parse(), thread) {
+                return Some(((printable(name), process), thread));
+            }
+        }
+        behind = word;
+    }
+    None
+}
+
+/// Whether a value of `NCCL_ALGO` leaves trees out: `Ring`, `allreduce:ring`, `^tree`.
+fn leaves_trees_out(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let has_tree = value.contains("tree");
+    match value.strip_prefix('^') {
+        Some(_) => has_tree,
+        None => value.contains("ring") && !has_tree,
+    }
+}
+
+/// What the environment has for a variable, as a line tells it.
+fn set<'a>(line: &'a str, variable: &str) -> Option<&'a str> {
+    let (before, value) = line.split_once(" set by environment to ")?;
+    (before.split_whitespace().next_back() == Some(variable)).then(|| {
+        value
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+    })
 }
 
 /// The devices in a list of them: `[0]rocep1s0f0:1/RoCE [1]={[2] ...}`.
@@ -428,6 +485,7 @@ fn gid(line: &str, key: &str) -> Option<Ipv4Addr> {
 }
 
 const NO_PATH: &str = "nccl-log-no-path";
+const TREE: &str = "nccl-log-tree";
 
 impl Log {
     /// An empty log.
@@ -456,6 +514,8 @@ impl Log {
                 self.ready.insert((world, devices.collect()));
             }
         }
+        let origin = origin(line);
+        let process = origin.map(|(process, _)| process);
         let mut told: BTreeSet<&str> = BTreeSet::new();
         for (i, error) in ERRORS.iter().enumerate() {
             if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
@@ -463,18 +523,22 @@ impl Log {
             }
         }
         if told.contains(NO_PATH) {
-            if let (Some(local), Some(remote)) = (gid(line, "local GID "), gid(line, "remote GID "))
-            {
-                if self.no_path.len() < MOST || self.no_path.contains_key(&(local, remote)) {
-                    *self.no_path.entry((local, remote)).or_default() += 1;
+            let pair = gid(line, "local GID ").zip(gid(line, "remote GID "));
+            if let Some(pair) = pair {
+                if self.no_path.len() < MOST || self.no_path.contains_key(&pair) {
+                    *self.no_path.entry(pair).or_default() += 1;
                 }
+            }
+            let connected = self.processes.get(&process);
+            if connected.is_some_and(Connected::waits_for_trees) && self.of_trees.len() < MOST {
+                self.of_trees.insert(pair);
             }
         }
         if !line.contains("NCCL") {
             return;
         }
         self.lines += 1;
-        let host = host(line);
+        let host = process.as_ref().map(|(host, _)| host.clone());
         if self.hosts.len() < MOST {
             self.hosts.extend(host.clone());
         }
@@ -521,11 +585,17 @@ impl Log {
                 }
             }
         }
-        self.rings |= line.contains("Connected all rings");
-        self.trees |= line.contains("Connected all trees");
         self.tree_failed |= line.contains("TransportTreeConnect");
         self.ring_only |=
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
+        self.no_trees |= set(line, "NCCL_ALGO").is_some_and(leaves_trees_out)
+            || set(line, "NCCL_SWITCHLESS_RING_ONLY").is_some_and(|value| value != "0");
+        if self.processes.len() < MOST || self.processes.contains_key(&process) {
+            let connected = self.processes.entry(process).or_default();
+            connected.rings |= line.contains("Connected all rings");
+            connected.trees |= line.contains("Connected all trees");
+            connected.complete |= line.contains("Init COMPLETE");
+        }
     }
 
     /// Takes a whole text in.
@@ -602,6 +672,43 @@ fn shown(all: Vec<String>) -> String {
     format!("{}{more}", list(all.into_iter().take(FEW)))
 }
 
+/// Whether a cable joins ports of these hosts.
+fn are_neighbours(fabric: &Fabric, one: usize, other: usize) -> bool {
+    let far = |port| fabric.end(port).map(|far| fabric.ports[far].node);
+    let own = fabric.of_host(one).into_iter();
+    own.filter_map(far).any(|node| node == other)
+}
+
+/// Trees that could not be connected, or are not yet: they join opposite nodes.
+fn of_trees(log: &Log, fabric: &Fabric) -> Option<Finding> {
+    let node = |address| Some(fabric.ports[fabric.with_address(address)?].node);
+    let opposite = |(local, remote): (Ipv4Addr, Ipv4Addr)| {
+        let ends = node(local).zip(node(remote));
+        ends.is_some_and(|(one, other)| one != other && !are_neighbours(fabric, one, other))
+    };
+    let ring = log.ring_only || log.no_trees;
+    // A line that does not tell the ends tells the time.
+    let mut of_trees = log.of_trees.iter();
+    let failed = log.tree_failed || !ring && of_trees.any(|pair| pair.is_none_or(opposite));
+    let mut processes = log.processes.values();
+    let finding = if failed {
+        Finding::problem(
+            TREE,
+            "all rings are connected and no tree is: connecting the trees failed",
+            "trees turned off on a switchless ring",
+        )
+    } else if !ring && processes.any(Connected::waits_for_trees) {
+        Finding::warning(
+            TREE,
+            "all rings are connected and no tree is, yet: connecting one fails on a switchless ring",
+            "trees turned off on a switchless ring",
+        )
+    } else {
+        return None;
+    };
+    Some(finding.advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"))
+}
+
 /// Queue pairs that found no way, by what their addresses are to each other.
 fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
     let mut all = Vec::new();
@@ -616,14 +723,9 @@ fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
             }
             (Some(one), Some(other)) => {
                 let (a, b) = (&fabric.ports[one.min(other)], &fabric.ports[one.max(other)]);
-                let are_neighbours = fabric.of_host(a.node).into_iter().any(|port| {
-                    fabric
-                        .end(port)
-                        .is_some_and(|far| fabric.ports[far].node == b.node)
-                });
                 let what = if a.node == b.node {
                     format!("{} and {} of one host", a.label(), b.label())
-                } else if are_neighbours {
+                } else if are_neighbours(fabric, a.node, b.node) {
                     format!("{} and {} of two cables", a.label(), b.label())
                 } else {
                     format!("opposite nodes {} and {}", a.host, b.host)
@@ -845,23 +947,10 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .advise("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"),
         );
     }
-    if log.rings && !log.trees && !log.ring_only {
-        // NCCL may connect trees when the first one is used.
-        let failed = log.tree_failed || !log.errors.is_empty();
-        let found = if failed {
-            "all rings are connected and no tree is: connecting the trees failed"
-        } else {
-            "all rings are connected and no tree is, yet: connecting one fails on a switchless ring"
-        };
-        let wanted = "trees turned off on a switchless ring";
-        let finding = if failed {
-            Finding::problem("nccl-log-tree", found, wanted)
-        } else {
-            Finding::warning("nccl-log-tree", found, wanted)
-        };
-        push(finding.advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"));
+    if let Some(finding) = of_trees(log, fabric) {
+        push(finding);
     }
-    if log.rings && log.ring_only {
+    if log.ring_only && log.processes.values().any(|process| process.rings) {
         notes.push(
             Finding::warning(
                 "nccl-log-ring-only",
@@ -954,7 +1043,16 @@ mod tests {
         let log = Log::read("x.log", text);
         assert_eq!(log.listeners, [(2, 4)].into());
         assert_eq!(log.overrides, [(2, 0, false), (1, 0, true)].into());
-        assert!(log.rings && !log.trees && !log.ring_only);
+        let connected = Connected {
+            rings: true,
+            ..Connected::default()
+        };
+        assert_eq!(
+            log.processes,
+            [(Some(("spark1".into(), 1)), connected)].into()
+        );
+        assert_eq!(log.of_trees, [None].into());
+        assert!(!log.ring_only && !log.no_trees);
         assert_eq!(
             log.ready,
             [(4, vec!["rocep1s0f0".into(), "rocep1s0f1".into()])].into()
@@ -989,17 +1087,63 @@ mod tests {
 
     #[test]
     fn the_host_of_a_line_is_in_front_of_its_process_and_thread() {
-        let of = |line: &str| host(line);
-        let spark1 = Some("spark1".to_owned());
-        assert_eq!(of("spark1:4711:4720 [0] NCCL INFO x"), spark1);
-        assert_eq!(
-            of("12:00:01 (Worker pid=3) spark1:110: 61 [0] NCCL INFO x"),
-            spark1
-        );
-        assert_eq!(of("[0] NCCL INFO x spark1:1:2"), None);
-        assert_eq!(of(":1:2 [0] NCCL INFO"), None);
-        assert_eq!(of("a:b:c d:1 e::1 [0] NCCL INFO"), None);
-        assert_eq!(of("spark1:1:2 [0] NCCL"), None);
+        let of = |line: &str| {
+            origin(line).map(|((host, process), thread)| format!("{host} {process} {thread}"))
+        };
+        for (line, wanted) in [
+            ("spark1:4711:4720 [0] NCCL INFO x", Some("spark1 4711 4720")),
+            (
+                "12:00:01 (Worker pid=3) spark1:110: 61 [0] NCCL INFO x",
+                Some("spark1 110 61"),
+            ),
+            (
+                "spark1:1:2 [0] misc/ibvwrap.cc:301 NCCL WARN x",
+                Some("spark1 1 2"),
+            ),
+            ("spark1:1: [0] NCCL INFO x", Some("spark1 1 0")),
+            ("[0] NCCL INFO x spark1:1:2", None),
+            (":1:2 [0] NCCL INFO", None),
+            ("a:b:c d:1 e::1 f:1:g [0] NCCL INFO", None),
+            ("spark1:1:2 [0] NCCL", None),
+        ] {
+            assert_eq!(of(line).as_deref(), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_environment_leaves_trees_out_by_the_algorithm() {
+        let of = |line: &str| Log::read("x", line.as_bytes()).no_trees;
+        for value in [
+            "Ring",
+            "ring",
+            "allreduce:ring;broadcast:ring",
+            "^Tree",
+            "^tree,nvls",
+        ] {
+            assert!(
+                of(&format!(
+                    "NCCL INFO NCCL_ALGO set by environment to {value}"
+                )),
+                "{value}"
+            );
+        }
+        for value in ["Tree", "ring,tree", "^ring", "", "nvls"] {
+            assert!(
+                !of(&format!(
+                    "NCCL INFO NCCL_ALGO set by environment to {value}"
+                )),
+                "{value}"
+            );
+        }
+        assert!(of(
+            "NCCL INFO NCCL_SWITCHLESS_RING_ONLY set by environment to 1."
+        ));
+        assert!(!of(
+            "NCCL INFO NCCL_SWITCHLESS_RING_ONLY set by environment to 0."
+        ));
+        assert!(!of(
+            "NCCL INFO NCCL_IB_HCA set by environment to NCCL_ALGO=Ring"
+        ));
     }
 
     #[test]
