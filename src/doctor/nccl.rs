@@ -38,12 +38,24 @@ pub struct Log {
     ring_only: bool,
     /// The environment leaves trees out.
     no_trees: bool,
+    /// Communicators that began and are not complete.
+    begun: BTreeMap<Option<(Process, u64)>, Communicator>,
+    /// The host of each rank of a communicator; none where several say that they are it.
+    ranks: BTreeMap<(String, u32), Option<String>>,
+    /// Orders of ranks in rings, with their communicator.
+    orders: BTreeSet<(Option<String>, Vec<u32>)>,
+    /// Hosts and their versions of NCCL.
+    versions: BTreeSet<(String, String)>,
+    /// Most hosts that a communicator has.
+    nodes: Option<u32>,
     /// RDMA devices of the lines that list those in use, with the host that says so.
     using: BTreeSet<(Option<String>, BTreeSet<String>)>,
     /// Hosts that lines are of.
     hosts: BTreeSet<String>,
     /// Network devices and addresses of the bootstrap and of sockets, with the host that says so.
     sockets: BTreeSet<Socket>,
+    /// Addresses that a socket found no way to.
+    unreachable: BTreeSet<Ipv4Addr>,
     /// Local and remote address of queue pairs that found no way, with how many lines tell of them.
     no_path: BTreeMap<(Ipv4Addr, Ipv4Addr), u64>,
     /// How often queue pairs were tried again.
@@ -66,6 +78,28 @@ struct Connected {
     trees: bool,
     /// A communicator of it is complete.
     complete: bool,
+    /// RDMA devices by the number that they have here.
+    devices: Vec<String>,
+    /// Numbers of those that channels go over.
+    used: BTreeSet<u32>,
+}
+
+/// A communicator, as far as a line tells which.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Communicator {
+    /// What all its ranks call it.
+    id: Option<String>,
+    rank: Option<u32>,
+}
+
+impl Communicator {
+    fn of(line: &str) -> Communicator {
+        let (_, id) = line.split_once(" commId ").unwrap_or_default();
+        Communicator {
+            id: id.split_whitespace().next().map(printable),
+            rank: value(line, " rank "),
+        }
+    }
 }
 
 impl Connected {
@@ -78,6 +112,20 @@ impl Connected {
 
 /// Most different things of one kind that are kept of a log.
 const MOST: usize = 256;
+/// Most ranks of a ring whose order is kept.
+const MOST_RANKS: usize = 64;
+
+fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
+    if all.len() < MOST {
+        all.insert(one);
+    }
+}
+
+/// The value of a key, where there is room for it.
+fn kept<K: Ord, V: Default>(all: &mut BTreeMap<K, V>, key: K) -> Option<&mut V> {
+    let has_room = all.len() < MOST || all.contains_key(&key);
+    has_room.then(|| all.entry(key).or_default())
+}
 
 /// Host, network device, address.
 type Socket = (Option<String>, String, Option<Ipv4Addr>);
@@ -107,14 +155,17 @@ impl Error {
     fn severity(&self) -> Option<Severity> {
         match self.code {
             "nccl-log-event-subnet" | "nccl-log-event-usual" => None,
-            "nccl-log-port-active" | "nccl-log-event-path" | "nccl-log-event-unknown" => {
-                Some(Severity::Warning)
-            }
+            "nccl-log-port-active"
+            | "nccl-log-event-path"
+            | "nccl-log-event-unknown"
+            | "nccl-log-end-peer" => Some(Severity::Warning),
             _ => Some(Severity::Problem),
         }
     }
 }
 
+const VERSIONS: &str =
+    "the same library on all hosts: hairpin-mesh doctor --nccl-library PATH HOST... compares them";
 const QUEUES: &str = "the first error of either end tells why: the logs of both ranks, and journalctl -k -g mlx5 of that time on both hosts";
 
 // A number alone would be found in the number of any process, and `::` at the start of any mapped address.
@@ -461,6 +512,73 @@ const ERRORS: &[Error] = &[
         wanted: "none",
         advice: "a power cycle with the cord out; firmware of board and NIC",
     },
+    Error {
+        words: &[
+            &["NCCL_IB_DISABLE set by environment to 1"],
+            &["NCCL_NET set by environment to Socket"],
+            &["NCCL_NET set by environment to socket"],
+        ],
+        code: "nccl-log-rdma-off",
+        found: "RDMA is turned off for NCCL (NCCL_IB_DISABLE, or NCCL_NET)",
+        wanted: "RDMA",
+        advice: "take NCCL_IB_DISABLE=1 and NCCL_NET=Socket out of the environment; hairpin-mesh doctor --env FILE tells what else is in it",
+    },
+    Error {
+        words: &[
+            &["NCCL", "no socket interface found"],
+            &["NCCL", "NET/", "No usable listening interface found"],
+            &["NCCL", "NET/", "No IP interface found"],
+            &["NCCL", "NET/", "no interface found"],
+        ],
+        code: "nccl-log-no-interface",
+        found: "NCCL found no network device for its sockets",
+        wanted: "a device that is up and has an address",
+        advice: "NCCL_SOCKET_IFNAME with the name of the management network's device, as ip -br address has it on this host and in the container",
+    },
+    Error {
+        words: &[
+            &["NCCL", "ocket", "No route to host"],
+            &["NCCL", "ocket", "Network is unreachable"],
+            &["NCCL", "ocket", "Host is down"],
+            &["NCCL", "ocket", "timed out"],
+        ],
+        code: UNREACHABLE,
+        found: "a rank's socket found no way to another's",
+        wanted: "sockets over a network that joins all hosts",
+        advice: "ping that address; a firewall may answer so, too",
+    },
+    Error {
+        words: &[&["NCCL", "ocket", "Connection refused"]],
+        code: "nccl-log-socket-refused",
+        found: "a rank's socket was refused by another's host",
+        wanted: "a process that listens there",
+        advice: "the other rank's log: it ended, or has not started; a firewall may answer so, too",
+    },
+    Error {
+        words: &[
+            &["NCCL WARN", "ocket", "Connection closed by remote peer"],
+            &["NCCL WARN", "ocket", "Connection reset by peer"],
+            &["NCCL WARN", "ocket", "Broken pipe"],
+        ],
+        code: "nccl-log-end-peer",
+        found: "another rank closed its connection",
+        wanted: "ranks that end together",
+        advice: "the other rank's log: why did it end first?",
+    },
+    Error {
+        words: &[&["Watchdog caught collective operation timeout"]],
+        code: "nccl-log-end-watchdog",
+        found: "a collective did not end in time (torch's watchdog)",
+        wanted: "collectives that all ranks take part in, and that arrive",
+        advice: "which rank has no such line, and what did it do last? When all have one: hairpin-mesh probe, and hairpin-mesh doctor --watch while it runs",
+    },
+    Error {
+        words: &[&["Mismatched NCCL version detected"]],
+        code: "nccl-log-versions",
+        found: "NCCL refused ranks of another version",
+        wanted: "one version",
+        advice: VERSIONS,
+    },
     // What no row before says more of.
     Error {
         words: &[&["ibv_modify_qp", "failed"]],
@@ -701,6 +819,34 @@ fn devices(list: &str) -> BTreeSet<String> {
     words.filter_map(device).collect()
 }
 
+/// The devices of such a list by their numbers; none where some are taken together.
+fn numbered(list: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for word in list.split_whitespace() {
+        let Some((number, device)) = word.strip_prefix('[').and_then(|word| word.split_once(']'))
+        else {
+            break;
+        };
+        match device.split_once(':') {
+            Some((name, _)) if number.parse() == Ok(all.len()) && !list.contains('{') => {
+                all.push(printable(name));
+            }
+            _ => break,
+        }
+    }
+    all
+}
+
+/// The order of ranks in a ring: `Channel 00/04 : 0 1 2 3`.
+fn order(line: &str) -> Option<Vec<u32>> {
+    let (channel, ranks) = line.split_once(" Channel ")?.1.split_once(" : ")?;
+    let (number, of) = channel.split_once('/')?;
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let ranks = ranks.split_whitespace().take(MOST_RANKS + 1);
+    let ranks: Option<Vec<u32>> = ranks.map(|rank| rank.parse().ok()).collect();
+    ranks.filter(|ranks| is_number(number) && is_number(of) && ranks.len() <= MOST_RANKS)
+}
+
 /// The devices and addresses in a list of sockets: `[0]enP7s7:192.168.77.1<0>`.
 fn sockets(list: &str) -> impl Iterator<Item = (String, Option<Ipv4Addr>)> {
     let words = list.split(|c: char| c.is_whitespace() || "[]".contains(c));
@@ -722,6 +868,7 @@ fn gid(line: &str, key: &str) -> Option<Ipv4Addr> {
 
 const NO_PATH: &str = "nccl-log-no-path";
 const TREE: &str = "nccl-log-tree";
+const UNREACHABLE: &str = "nccl-log-socket-unreachable";
 
 impl Log {
     /// An empty log.
@@ -747,11 +894,11 @@ impl Log {
                     .split(',')
                     .filter(|d| !d.is_empty())
                     .map(printable);
-                self.ready.insert((world, devices.collect()));
+                keep(&mut self.ready, (world, devices.collect()));
             }
         }
         let origin = origin(line);
-        let process = origin.map(|(process, _)| process);
+        let process = origin.as_ref().map(|(process, _)| process.clone());
         let mut told: BTreeSet<&str> = BTreeSet::new();
         // What is tried again has not failed yet.
         let is_retry = line.contains("retrying");
@@ -763,20 +910,26 @@ impl Log {
             }
         }
         if let Some(status) = status(line) {
-            if self.statuses.len() < MOST || self.statuses.contains_key(&status) {
-                *self.statuses.entry(status).or_default() += 1;
+            if let Some(times) = kept(&mut self.statuses, status) {
+                *times += 1;
             }
         }
         if told.contains(NO_PATH) {
             let pair = gid(line, "local GID ").zip(gid(line, "remote GID "));
             if let Some(pair) = pair {
-                if self.no_path.len() < MOST || self.no_path.contains_key(&pair) {
-                    *self.no_path.entry(pair).or_default() += 1;
+                if let Some(times) = kept(&mut self.no_path, pair) {
+                    *times += 1;
                 }
             }
             let connected = self.processes.get(&process);
-            if connected.is_some_and(Connected::waits_for_trees) && self.of_trees.len() < MOST {
-                self.of_trees.insert(pair);
+            if connected.is_some_and(Connected::waits_for_trees) {
+                keep(&mut self.of_trees, pair);
+            }
+        }
+        if told.contains(UNREACHABLE) {
+            let socket = |word: &str| word.split_once('<')?.0.parse().ok();
+            if let Some(address) = line.split_whitespace().find_map(socket) {
+                keep(&mut self.unreachable, address);
             }
         }
         if !line.contains("NCCL") {
@@ -784,8 +937,8 @@ impl Log {
         }
         self.lines += 1;
         let host = process.as_ref().map(|(host, _)| host.clone());
-        if self.hosts.len() < MOST {
-            self.hosts.extend(host.clone());
+        if let Some(host) = &host {
+            keep(&mut self.hosts, host.clone());
         }
         if line.contains("NET/")
             || line.contains("ListenerRouting")
@@ -797,23 +950,21 @@ impl Log {
             if let (Some(advertised), Some(observed)) =
                 (value(line, "advertised="), value(line, "observed="))
             {
-                self.listeners.insert((advertised, observed));
+                keep(&mut self.listeners, (advertised, observed));
             }
         }
         if line.contains("Subnet-aware routing") {
             if let (Some(from), Some(to)) =
                 (value(line, "overriding dev "), value(line, "with dev "))
             {
-                if self.overrides.len() < MOST {
-                    self.overrides
-                        .insert((from, to, line.contains("preserving PCI root")));
-                }
+                let preserved = line.contains("preserving PCI root");
+                keep(&mut self.overrides, (from, to, preserved));
             }
         }
         if let Some((_, list)) = line.split_once("NET/IB : Using ") {
             let devices = devices(list);
-            if self.using.len() < MOST && !devices.is_empty() {
-                self.using.insert((host.clone(), devices));
+            if !devices.is_empty() {
+                keep(&mut self.using, (host.clone(), devices));
             }
         }
         let starts = [
@@ -825,9 +976,7 @@ impl Log {
         ];
         for (_, list) in starts.iter().filter_map(|start| line.split_once(start)) {
             for (netdev, address) in sockets(list) {
-                if self.sockets.len() < MOST {
-                    self.sockets.insert((host.clone(), netdev, address));
-                }
+                keep(&mut self.sockets, (host.clone(), netdev, address));
             }
         }
         self.tree_failed |= line.contains("TransportTreeConnect");
@@ -835,11 +984,65 @@ impl Log {
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
         self.no_trees |= set(line, "NCCL_ALGO").is_some_and(leaves_trees_out)
             || set(line, "NCCL_SWITCHLESS_RING_ONLY").is_some_and(|value| value != "0");
-        if self.processes.len() < MOST || self.processes.contains_key(&process) {
-            let connected = self.processes.entry(process).or_default();
+        // The same version is built for several of CUDA.
+        let version = line.split_once("NCCL version ").map(|(_, rest)| {
+            let of_number = |c: char| c.is_ascii_digit() || c == '.';
+            printable(rest.split(|c| !of_number(c)).next().unwrap_or_default())
+        });
+        if let (Some(host), Some(version)) = (host, version.filter(|version| !version.is_empty())) {
+            keep(&mut self.versions, (host, version));
+        }
+        self.nodes = self.nodes.max(value(line, " nNodes "));
+        self.communicator(line, origin);
+        if let Some(connected) = kept(&mut self.processes, process) {
             connected.rings |= line.contains("Connected all rings");
             connected.trees |= line.contains("Connected all trees");
             connected.complete |= line.contains("Init COMPLETE");
+            if let Some((_, list)) = line.split_once("NET/IB : Using ") {
+                connected.devices = numbered(list);
+            }
+            if let Some(device) = value(line, " via NET/IB/") {
+                keep(&mut connected.used, device);
+            }
+        }
+    }
+
+    /// What a line tells of a communicator and its ranks.
+    fn communicator(&mut self, line: &str, origin: Option<(Process, u64)>) {
+        let own = Communicator::of(line);
+        if let (Some(id), Some(rank), Some(((host, _), _))) = (&own.id, own.rank, &origin) {
+            let key = (id.clone(), rank);
+            match self.ranks.get(&key) {
+                Some(Some(known)) if known != host => {
+                    self.ranks.insert(key, None);
+                }
+                Some(_) => {}
+                None if self.ranks.len() < MOST => {
+                    self.ranks.insert(key, Some(host.clone()));
+                }
+                None => {}
+            }
+        }
+        if let Some(order) = order(line) {
+            let id = self.begun.get(&origin).and_then(|begun| begun.id.clone());
+            keep(&mut self.orders, (id, order));
+        }
+        if line.contains("Init COMPLETE") {
+            self.begun.remove(&origin);
+            // An earlier process of this rank has ended.
+            self.begun.retain(|begun, of| match (begun, &origin) {
+                (Some(((host, process), _)), Some(((own_host, own_process), _))) => {
+                    host != own_host || process == own_process || of.rank != own.rank
+                }
+                _ => true,
+            });
+        } else if line.contains("Init START") {
+            if let Some(begun) = kept(&mut self.begun, origin) {
+                *begun = own;
+            }
+        } else if line.contains(" Trees [") {
+            // Older releases do not tell that one began.
+            kept(&mut self.begun, origin);
         }
     }
 
@@ -878,33 +1081,246 @@ fn devices_of(fabric: &Fabric, node: usize) -> BTreeSet<String> {
     own.map(|port| fabric.device(port)).collect()
 }
 
-/// Connections that every node makes to every other, over ports that reach a neighbour alone.
-fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
-    let ports = log.sockets.iter().filter_map(|(host, netdev, address)| {
+/// The device for sockets, as a word of an assignment.
+fn device_of_sockets(fabric: &Fabric) -> String {
+    let management = fabric.management();
+    match management.first() {
+        Some(only) if management.len() == 1 => (*only).to_owned(),
+        _ => "DEVICE, the device of the management network on all hosts".to_owned(),
+    }
+}
+
+/// Whether a device reaches no other host: the loopback, or a bridge of containers or virtual machines.
+fn is_local(netdev: &str, address: Option<Ipv4Addr>) -> bool {
+    const BRIDGES: &[&str] = &["docker", "br-", "virbr", "veth", "cni", "podman", "lxcbr"];
+    netdev == "lo"
+        || address.is_some_and(|address| address.is_loopback())
+        || BRIDGES.iter().any(|start| netdev.starts_with(start))
+}
+
+/// Connections that every node makes to every other, over ports that reach a neighbour alone, or over devices
+/// that reach nobody.
+fn of_sockets(log: &Log, fabric: &Fabric) -> Vec<Finding> {
+    let mut ports: BTreeSet<usize> = BTreeSet::new();
+    let mut local: BTreeSet<&str> = BTreeSet::new();
+    let management = fabric.management();
+    for (host, netdev, address) in &log.sockets {
         let named = node(fabric, host.as_ref()).and_then(|node| fabric.port(node, netdev));
         // In a container the host may have another name.
         let addressed = address.and_then(|address| fabric.with_address(address));
-        named.or(addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev))
-    });
-    let ports: BTreeSet<usize> = ports.collect();
-    if ports.is_empty() {
-        return None;
+        let addressed = addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev);
+        match named.or(addressed) {
+            Some(port) => {
+                ports.insert(port);
+            }
+            // What is on one host alone needs no more.
+            None if log.nodes != Some(1)
+                && is_local(netdev, *address)
+                && !management.contains(netdev.as_str()) =>
+            {
+                local.insert(netdev);
+            }
+            None => {}
+        }
     }
     let labels = ports.iter().map(|port| fabric.ports[*port].label());
-    let management = fabric.management();
-    let name = match management.first() {
-        Some(only) if management.len() == 1 => only,
-        _ => "DEVICE, the device of the management network on all hosts",
+    let over_fabric = (!ports.is_empty()).then(|| {
+        Finding::warning(
+            "nccl-log-socket-on-fabric",
+            format!(
+                "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
+                shown(labels.collect())
+            ),
+            MANAGEMENT,
+        )
+    });
+    let over_local = (!local.is_empty()).then(|| {
+        let names = local.iter().map(|name| (*name).to_owned()).collect();
+        Finding::warning(
+            "nccl-log-socket-local",
+            format!(
+                "bootstrap and sockets go over {}, which no other host reaches",
+                shown(names)
+            ),
+            MANAGEMENT,
+        )
+    });
+    let all = over_fabric.into_iter().chain(over_local);
+    let advice = format!("NCCL_SOCKET_IFNAME={}", device_of_sockets(fabric));
+    all.map(|finding| finding.advise(advice.as_str())).collect()
+}
+
+/// Sockets that found no way to another rank.
+fn of_unreachable(log: &Log, fabric: &Fabric, error: &Error, times: u64) -> Finding {
+    let port = |address: &Ipv4Addr| fabric.with_address(*address);
+    let place = |address: &Ipv4Addr| match port(address) {
+        Some(port) => format!("{address} ({}, of the fabric)", fabric.ports[port].label()),
+        None => address.to_string(),
     };
-    let finding = Finding::warning(
-        "nccl-log-socket-on-fabric",
+    let places = log.unreachable.iter().map(place).collect::<Vec<_>>();
+    let to = if places.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", shown(places))
+    };
+    let found = format!("{}{to} ({})", error.found, lines(times));
+    let finding = Finding::problem(error.code, found, error.wanted);
+    if log
+        .unreachable
+        .iter()
+        .any(|address| port(address).is_some())
+    {
+        finding.advise(format!("NCCL_SOCKET_IFNAME={}", device_of_sockets(fabric)))
+    } else {
+        finding.advise(error.advice)
+    }
+}
+
+/// Hosts with NCCL of different versions.
+fn of_versions(log: &Log) -> Option<Finding> {
+    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (host, version) in &log.versions {
+        hosts.entry(version).or_default().insert(host);
+    }
+    if hosts.len() < 2 {
+        return None;
+    }
+    let names = |(version, hosts): (&&str, &BTreeSet<&str>)| {
         format!(
-            "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
-            shown(labels.collect())
-        ),
-        MANAGEMENT,
+            "{version} on {}",
+            shown(hosts.iter().map(|host| (*host).to_owned()).collect())
+        )
+    };
+    let told = shown(hosts.iter().map(names).collect());
+    let all: BTreeSet<&str> = hosts.values().flatten().copied().collect();
+    let wanted = "one version";
+    let finding = if all.len() == log.versions.len() {
+        Finding::problem(
+            "nccl-log-versions",
+            format!("NCCL is of several versions: {told}"),
+            wanted,
+        )
+    } else {
+        let found = format!(
+            "NCCL is of several versions, on one host too, which several runs would have: {told}"
+        );
+        Finding::warning("nccl-log-versions", found, wanted)
+    };
+    Some(finding.advise(VERSIONS))
+}
+
+/// Communicators that began and are not complete.
+fn of_begun(log: &Log) -> Option<Finding> {
+    let label = |(origin, of): (&Option<(Process, u64)>, &Communicator)| {
+        let host = origin.as_ref().map_or("a process", |((host, _), _)| host);
+        match of.rank {
+            Some(rank) => format!("{host} rank {rank}"),
+            None => host.to_owned(),
+        }
+    };
+    let labels: BTreeSet<String> = log.begun.iter().map(label).collect();
+    if labels.is_empty() {
+        return None;
+    }
+    let found = format!(
+        "a communicator began and is not complete ({}): the log is cut, or it hangs there",
+        shown(labels.into_iter().collect())
     );
-    Some(finding.advise(format!("NCCL_SOCKET_IFNAME={name}")))
+    Some(Finding::warning("nccl-log-end-unfinished", found, "Init COMPLETE").advise("when the program waits: the logs of the other ranks tell who did not come; hairpin-mesh probe tells whether the paths carry"))
+}
+
+/// Cables of which channels take some functions and leave others, which the log lists, alone.
+fn of_channels(log: &Log, fabric: &Fabric) -> Option<Finding> {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    for (process, connected) in &log.processes {
+        let node = node(fabric, process.as_ref().map(|(host, _)| host));
+        // In a container the host may have another name, and devices have the same on all hosts.
+        let port = |name: &String| {
+            let mut ports = 0..fabric.ports.len();
+            ports.find(|port| {
+                fabric.device(*port) == *name
+                    && node.is_none_or(|node| fabric.ports[*port].node == node)
+            })
+        };
+        let used = connected.used.iter();
+        let used: Option<BTreeSet<&String>> = used
+            .map(|number| connected.devices.get(*number as usize))
+            .collect();
+        // Devices that are taken together have numbers that the list has not.
+        let Some(used) = used.filter(|_| connected.rings) else {
+            continue;
+        };
+        let sockets: BTreeSet<_> = used
+            .iter()
+            .filter_map(|name| Some(fabric.socket(port(name)?)))
+            .collect();
+        let left = connected.devices.iter().filter(|name| {
+            !used.contains(name)
+                && port(name).is_some_and(|port| sockets.contains(&fabric.socket(port)))
+        });
+        let left = list(left);
+        if !left.is_empty() {
+            told.insert(format!("{} and not over {left}", list(used)));
+        }
+    }
+    if told.is_empty() {
+        return None;
+    }
+    let found = format!(
+        "channels go over {}, which carry the other half of a cable's bandwidth",
+        shown(told.into_iter().collect())
+    );
+    Some(Finding::warning("nccl-log-channels", found, "channels over all functions of a cable").advise("NCCL_MIN_NCHANNELS=4 NCCL_MAX_NCHANNELS=4; NCCL_IB_EXTENDED_IPV4_GIDS=1 and NCCL_IB_PRESERVE_PCI_DOMAIN=1 with the library of the switchless ring"))
+}
+
+/// Rings of NCCL against the cables: what crosses a diagonal, and the ranks whose host is not known.
+fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
+    let Some(ring) = &fabric.ring else {
+        return (None, None);
+    };
+    let mut crossing: BTreeSet<String> = BTreeSet::new();
+    let mut unknown: BTreeSet<u32> = BTreeSet::new();
+    // With fewer there may be no other order.
+    let orders = log.orders.iter();
+    for (id, order) in orders.filter(|(_, order)| order.len() >= ring.size()) {
+        let host = |rank: u32| {
+            let host = log.ranks.get(&(id.clone()?, rank))?;
+            node(fabric, host.as_ref())
+        };
+        unknown.extend(order.iter().filter(|rank| host(**rank).is_none()));
+        let next = order.iter().cycle().skip(1);
+        let crosses: Vec<String> = order
+            .iter()
+            .zip(next)
+            .filter_map(|(rank, next)| Some((host(*rank)?, host(*next)?)))
+            .filter(|(one, other)| one != other && !are_neighbours(fabric, *one, *other))
+            .map(|(one, other)| format!("{} to {}", fabric.hosts[one], fabric.hosts[other]))
+            .collect();
+        if !crosses.is_empty() {
+            let ranks: Vec<String> = order.iter().map(u32::to_string).collect();
+            crossing.insert(format!("{} ({})", ranks.join(" "), list(crosses)));
+        }
+    }
+    let hosts = list(ring.nodes.iter().map(|node| &node.host));
+    let crossing = (!crossing.is_empty()).then(|| {
+        let found = format!(
+            "rings of NCCL join opposite nodes, which no cable joins: {}",
+            shown(crossing.into_iter().collect())
+        );
+        Finding::problem("nccl-log-ring-order", found, "rings along the cables").advise(format!(
+            "give the ranks to the hosts in the order of the cables: {hosts}"
+        ))
+    });
+    let unknown = (!unknown.is_empty()).then(|| {
+        let ranks = shown(unknown.iter().map(u32::to_string).collect());
+        Finding::not_observed(
+            "nccl-log-ring-order",
+            "whether the rings of NCCL follow the cables",
+            format!("the log does not tell the hosts of ranks {ranks}"),
+            "the logs of all ranks in one",
+        )
+    });
+    (crossing, unknown)
 }
 
 /// The first of several, and how many more there are.
@@ -1169,18 +1585,23 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         if is_strange {
             push(finding);
         } else {
-            notes.push(
-                Finding {
-                    severity: Severity::Warning,
-                    ..finding
-                }
-                .at(&log.name),
-            );
+            notes.push(finding.at(&log.name));
         }
     }
-    if let Some(finding) = of_sockets(log, fabric) {
+    let (crossing, unknown) = of_orders(log, fabric);
+    let all = [
+        of_channels(log, fabric),
+        of_versions(log),
+        of_begun(log),
+        crossing,
+    ];
+    for finding in of_sockets(log, fabric)
+        .into_iter()
+        .chain(all.into_iter().flatten())
+    {
         push(finding);
     }
+    notes.extend(unknown.map(|note| note.at(&log.name)));
     if log.lines > 0 && log.net == 0 {
         push(
             Finding::not_observed(
@@ -1261,25 +1682,31 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             seen.extend(no_paths.take().into_iter().flatten());
             continue;
         }
+        if error.code == UNREACHABLE {
+            let finding = of_unreachable(log, fabric, error, *times);
+            seen.push(Seen::ring(finding.at(&log.name)));
+            continue;
+        }
         // Of events, each kind has its own meaning.
         let is_event = error.code.starts_with("nccl-log-event-");
         if !told.insert(if is_event { error.found } else { error.code }) {
             continue;
         }
         let found = format!("{} ({})", error.found, lines(*times));
-        let finding = Finding::problem(error.code, found, error.wanted).at(&log.name);
         match error.severity() {
-            Some(severity) => seen.push(Seen::ring(
-                Finding {
+            Some(severity) => {
+                let finding = Finding::problem(error.code, found, error.wanted);
+                let finding = Finding {
                     severity,
                     ..finding
                 }
-                .advise(error.advice),
-            )),
-            None => notes.push(Finding {
-                severity: Severity::Warning,
-                ..finding
-            }),
+                .advise(error.advice);
+                seen.push(Seen::ring(finding.at(&log.name)));
+            }
+            None => {
+                let note = Finding::warning(error.code, found, error.wanted);
+                notes.push(note.at(&log.name));
+            }
         }
     }
     let statuses = log.statuses.iter();
@@ -1492,6 +1919,158 @@ mod tests {
         );
         assert_eq!(log.no_path.values().sum::<u64>(), 512);
         assert_eq!(log.errors.values().sum::<u64>(), 4000);
+    }
+
+    #[test]
+    fn the_status_of_a_completion_is_read_by_its_name_its_number_or_its_text() {
+        assert_eq!(STATUSES.len(), 24);
+        for (number, (name, meaning, _)) in STATUSES.iter().enumerate().skip(1) {
+            let number = number as u32;
+            assert!(!meaning.is_empty());
+            for line in [
+                format!(
+                    "Got completion from peer x with status=IBV_WC_{name}({number}) opcode=IBV_WC_SEND(0)"
+                ),
+                format!(
+                    "Got completion from peer x with status={number} opcode=0 len=0 vendor err 129"
+                ),
+                format!(" Failed status {number}: wr_id 0 syndrom 0x81"),
+                format!(" Failed status some words ({number}): wr_id 0 syndrom 0x81"),
+            ] {
+                assert_eq!(status(&line), Some(number), "{line}");
+            }
+        }
+        for (line, wanted) in [
+            ("transport retry counter exceeded", Some(12)),
+            ("RNR retry counter exceeded", Some(13)),
+            ("WC_RETRY_EXC_ERR", Some(12)),
+            ("WC_RNR_RETRY_EXC_ERR", Some(13)),
+            ("Completion with status=IBV_WC_NEW_ERR(77)", Some(77)),
+            (
+                "Completion with error at client: Failed status 10",
+                Some(10),
+            ),
+            ("completion with status=IBV_WC_SUCCESS(0) opcode=1", None),
+            ("completion with status=0", None),
+            ("completion with status=99999999999", None),
+            ("the process ended with status=12", None),
+            ("opcode=IBV_WC_SEND(0)", None),
+        ] {
+            assert_eq!(status(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_devices_and_orders_of_ranks_are_read_where_they_are_plain() {
+        let all =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).to_owned()).collect() };
+        assert_eq!(
+            numbered("[0]a:1/RoCE [1]b:1/RoCE [RO]; OOB c:10.0.0.1<0>"),
+            all(&["a", "b"])
+        );
+        assert_eq!(numbered("[0]a:1/RoCE [2]b:1/RoCE"), all(&["a"]));
+        assert_eq!(numbered("[0]a:1/RoCE [1]={[0] a:1/RoCE}"), all(&[]));
+        assert_eq!(numbered("4"), all(&[]));
+        let of = |line: &str| order(&format!("h:1:1 [0] NCCL INFO {line}"));
+        assert_eq!(
+            of("Channel 00/04 :    0   2   1   3"),
+            Some(vec![0, 2, 1, 3])
+        );
+        assert_eq!(of("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"), None);
+        assert_eq!(of("Channel x/04 : 0 1"), None);
+        assert_eq!(of("Channel 00/x : 0 1"), None);
+        assert_eq!(of("Ring 00 : 0 1"), None);
+        let ranks = |n: u32| (0..n).map(|rank| format!(" {rank}")).collect::<String>();
+        let of_many = |n| of(&format!("Channel 00/04 :{}", ranks(n)));
+        assert_eq!(of_many(64).map(|order| order.len()), Some(64));
+        assert_eq!(of_many(65), None);
+    }
+
+    #[test]
+    fn of_processes_and_communicators_some_are_kept() {
+        let lines = (0..300).map(|i| {
+            let line = format!("h{i}:1:1 [0] NCCL INFO");
+            let events = [
+                format!("NCCL version 2.{i}.0+cuda13.0"),
+                format!("comm 0x1 rank {i} nranks 4 commId 0x{i} - Init START"),
+                format!("Channel 00/04 : {i} 1"),
+                format!("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{i}"),
+                format!(
+                    "socketStartConnect: Connect to 10.0.{}.{}<1> failed : No route to host",
+                    i / 200,
+                    i % 200
+                ),
+                format!("Got completion from peer x with status={}", i + 1),
+                format!("ListenerRouting format=ipv4-v1 advertised={i} observed=1"),
+                format!("RoCEnante ready: world={i} hcas=a"),
+            ];
+            events.map(|event| format!("{line} {event}\n")).concat()
+        });
+        let log = Log::read("x", lines.collect::<String>().as_bytes());
+        assert_eq!(
+            [
+                log.versions.len(),
+                log.begun.len(),
+                log.ranks.len(),
+                log.orders.len(),
+                log.processes.len(),
+                log.unreachable.len(),
+                log.statuses.len(),
+                log.listeners.len(),
+                log.ready.len(),
+            ],
+            [MOST; 9]
+        );
+        let lines = (0..300).map(|i| format!("h:1:1 [0] NCCL INFO x via NET/IB/{i}\n"));
+        let log = Log::read("x", lines.collect::<String>().as_bytes());
+        let used = |connected: &Connected| connected.used.len();
+        assert_eq!(log.processes.values().map(used).max(), Some(MOST));
+    }
+
+    #[test]
+    fn a_communicator_is_complete_where_it_began_or_in_a_later_process_of_its_rank() {
+        let begun = |lines: &[&str]| {
+            let log = Log::read("x", lines.join("\n").as_bytes());
+            log.begun.len()
+        };
+        const START: &str = "h:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1 - Init START";
+        assert_eq!(begun(&[START]), 1);
+        assert_eq!(begun(&["h:1:1 [0] NCCL INFO Trees [0] -1/-1/-1->0->1"]), 1);
+        for (complete, left) in [
+            ("h:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1", 0),
+            // Another thread, which has a communicator of its own.
+            ("h:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("h:2:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 0),
+            ("h:2:2 [0] NCCL INFO comm 0x1 rank 1 nranks 4 commId 0x2", 1),
+            ("i:2:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+        ] {
+            let complete = format!("{complete} - Init COMPLETE");
+            assert_eq!(begun(&[START, &complete]), left, "{complete}");
+        }
+    }
+
+    #[test]
+    fn a_device_reaches_no_other_host_by_its_name_or_its_address() {
+        for name in [
+            "lo",
+            "docker0",
+            "br-0a1b2c",
+            "virbr0",
+            "veth0a1b",
+            "cni0",
+            "podman1",
+            "lxcbr0",
+        ] {
+            assert!(is_local(name, None), "{name}");
+        }
+        for name in ["enP7s7", "eth0", "br0", "wlP9s9", "lob0"] {
+            assert!(
+                !is_local(name, Some(Ipv4Addr::new(192, 168, 77, 1))),
+                "{name}"
+            );
+        }
+        assert!(is_local("eth0", Some(Ipv4Addr::new(127, 0, 1, 1))));
     }
 
     #[test]
