@@ -171,7 +171,10 @@ const QUEUES: &str = "the first error of either end tells why: the logs of both 
 // A number alone would be found in the number of any process, and `::` at the start of any mapped address.
 const ERRORS: &[Error] = &[
     Error {
-        words: &[&["async", " event", "port error"]],
+        words: &[
+            &["async", " event", "port error"],
+            &["NET/IB", "Got port error"],
+        ],
         code: "nccl-log-port-error",
         found: "a port went down while it was in use",
         wanted: "links that stay up",
