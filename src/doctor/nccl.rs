@@ -1235,16 +1235,12 @@ fn of_begun(log: &Log) -> Option<Finding> {
 /// Cables of which channels take some functions and leave others, which the log lists, alone.
 fn of_channels(log: &Log, fabric: &Fabric) -> Option<Finding> {
     let mut told: BTreeSet<String> = BTreeSet::new();
-    for (process, connected) in &log.processes {
-        let node = node(fabric, process.as_ref().map(|(host, _)| host));
-        // In a container the host may have another name, and devices have the same on all hosts.
-        let port = |name: &String| {
-            let mut ports = 0..fabric.ports.len();
-            ports.find(|port| {
-                fabric.device(*port) == *name
-                    && node.is_none_or(|node| fabric.ports[*port].node == node)
-            })
-        };
+    // A host may have another name in a container, and devices have the same on all hosts.
+    let port = |name: &String| {
+        let mut ports = 0..fabric.ports.len();
+        ports.find(|port| fabric.device(*port) == *name)
+    };
+    for connected in log.processes.values() {
         let used = connected.used.iter();
         let used: Option<BTreeSet<&String>> = used
             .map(|number| connected.devices.get(*number as usize))
@@ -1946,6 +1942,7 @@ mod tests {
         for (line, wanted) in [
             ("transport retry counter exceeded", Some(12)),
             ("RNR retry counter exceeded", Some(13)),
+            ("(IBV_WC_LOC_PROT_ERR) on queue pair 7", Some(4)),
             ("WC_RETRY_EXC_ERR", Some(12)),
             ("WC_RNR_RETRY_EXC_ERR", Some(13)),
             ("Completion with status=IBV_WC_NEW_ERR(77)", Some(77)),
