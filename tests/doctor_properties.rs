@@ -190,6 +190,9 @@ proptest! {
             Just("\""), Just("\\"), Just(","), Just("é"), Just("enp7s7"), Just("enP7s7"), Just("NCCL INFO "), Just("NET/IB : Using "), Just("spark1:1:1 "),
             Just("; OOB "), Just("NET/Socket : Using "), Just("ibv_modify_qp failed with 110"), Just("local GID "), Just("remote GID "), Just("::ffff:10.10.0.10"),
             Just("::ffff:10.10.0.11"), Just("enp1s0f0np0:10.10.0.10<0>"), Just("mlx5_0:1/RoCE"), Just("\u{1b}"), Just("\r"),
+            Just(" Channel 00/04 : "), Just("0 2 1 3 "), Just(" rank "), Just("0"), Just(" commId "), Just("Init START"), Just("Init COMPLETE"), Just(" Trees ["),
+            Just("Got completion status="), Just("IBV_WC_"), Just("Failed status "), Just("4294967296"), Just(" via NET/IB/"), Just("NCCL version "),
+            Just("socket 10.10.0.10<1> No route to host"), Just("Connected all rings"), Just("[0]rocep1s0f0:1/RoCE "), Just(" nNodes "),
         ], 0..80),
     ) {
         let text = format!("{start}{}", words.concat());

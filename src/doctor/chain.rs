@@ -103,6 +103,9 @@ use Reach::{Address, Cable, Host, Lonely, Plane, Port, Ring};
 /// A cause, how far it reaches, and how the codes of its effects start.
 type Row = (&'static str, Reach, &'static [&'static str]);
 
+/// How a log ends that tells a failure before.
+const ENDS: &[&str] = &["nccl-log-end-"];
+
 /// What causes what, the first causes first. An effect goes under the last row here that names it of
 /// those whose cause is there: the nearest cause, which is itself under its own. Nothing causes its own cause,
 /// and a remark that is named here may cause what is worse: a queue that is too small, an entry that holds a
@@ -381,7 +384,48 @@ const CAUSES: &[Row] = &[
             "mesh-plan-peer",
         ],
     ),
-    ("nccl-log-port-error", Ring, &["nccl-log-gid-change"]),
+    // What a log ends with follows from what it tells before.
+    ("nccl-log-socket-unreachable", Ring, ENDS),
+    ("nccl-log-socket-unreachable", Ring, &["nccl-log-no-net"]),
+    ("nccl-log-socket-refused", Ring, ENDS),
+    ("nccl-log-socket-refused", Ring, &["nccl-log-no-net"]),
+    ("nccl-log-no-interface", Ring, ENDS),
+    (
+        "nccl-log-no-interface",
+        Ring,
+        &["nccl-log-no-net", "nccl-log-sockets"],
+    ),
+    ("nccl-log-rdma-off", Ring, &["nccl-log-sockets"]),
+    ("nccl-log-versions", Ring, ENDS),
+    ("nccl-library-differs", Ring, &["nccl-log-versions"]),
+    ("nccl-log-ring-order", Ring, ENDS),
+    ("nccl-log-tree", Ring, ENDS),
+    ("nccl-log-memory", Ring, ENDS),
+    ("nccl-log-qp-", Ring, ENDS),
+    ("nccl-log-gid-change", Ring, ENDS),
+    ("nccl-log-gid-empty", Ring, ENDS),
+    ("nccl-log-gid-empty", Ring, &["nccl-log-qp-refused"]),
+    ("nccl-log-no-path", Ring, ENDS),
+    ("nccl-log-neighbour", Ring, ENDS),
+    ("nccl-log-status-", Ring, ENDS),
+    ("nccl-log-retries", Ring, ENDS),
+    ("nccl-log-event-queue", Ring, ENDS),
+    ("nccl-log-event-device", Ring, ENDS),
+    (
+        "nccl-log-event-device",
+        Ring,
+        &["nccl-log-retries", "nccl-log-event-queue"],
+    ),
+    (
+        "nccl-log-port-error",
+        Ring,
+        &[
+            "nccl-log-gid-change",
+            "nccl-log-port-active",
+            "nccl-log-retries",
+            "nccl-log-end-",
+        ],
+    ),
     ("cable-down", Cable, &["nccl-log-neighbour"]),
     ("port-prefix", Port, &["address-prefix-differs"]),
     (

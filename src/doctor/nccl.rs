@@ -29,349 +29,576 @@ pub struct Log {
     listeners: BTreeSet<(u32, u32)>,
     /// Pairs of devices of which one was taken for the other, and whether a root was preserved.
     overrides: BTreeSet<(u32, u32, bool)>,
-    rings: bool,
-    trees: bool,
+    processes: BTreeMap<Option<Process>, Connected>,
     /// A line says that connecting the trees failed.
     tree_failed: bool,
+    /// Ends of queue pairs that found no way while trees were being connected, where the line tells them.
+    of_trees: BTreeSet<Option<(Ipv4Addr, Ipv4Addr)>>,
+    /// A line says that trees are turned off.
     ring_only: bool,
+    /// The environment leaves trees out.
+    no_trees: bool,
+    /// Communicators that began and are not complete.
+    begun: BTreeMap<Option<(Process, u64)>, Communicator>,
+    /// The host of each rank of a communicator; none where several say that they are it.
+    ranks: BTreeMap<(String, u32), Option<String>>,
+    /// Orders of ranks in rings, with their communicator.
+    orders: BTreeSet<(Option<String>, Vec<u32>)>,
+    /// Hosts and their versions of NCCL.
+    versions: BTreeSet<(String, String)>,
+    /// Most hosts that a communicator has.
+    nodes: Option<u32>,
     /// RDMA devices of the lines that list those in use, with the host that says so.
     using: BTreeSet<(Option<String>, BTreeSet<String>)>,
     /// Hosts that lines are of.
     hosts: BTreeSet<String>,
     /// Network devices and addresses of the bootstrap and of sockets, with the host that says so.
     sockets: BTreeSet<Socket>,
+    /// Addresses that a socket found no way to.
+    unreachable: BTreeSet<Ipv4Addr>,
     /// Local and remote address of queue pairs that found no way, with how many lines tell of them.
     no_path: BTreeMap<(Ipv4Addr, Ipv4Addr), u64>,
+    /// How often queue pairs were tried again.
+    retries: u64,
+    /// Completions that failed, by their status.
+    statuses: BTreeMap<u32, u64>,
     /// World and devices of the engine's line.
     ready: BTreeSet<(u32, Vec<String>)>,
     /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
     errors: BTreeMap<usize, u64>,
 }
 
+/// Host and process.
+type Process = (String, u64);
+
+/// How far a process came with its communicators.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Connected {
+    rings: bool,
+    trees: bool,
+    /// A communicator of it is complete.
+    complete: bool,
+    /// RDMA devices by the number that they have here.
+    devices: Vec<String>,
+    /// Numbers of those that channels go over.
+    used: BTreeSet<u32>,
+}
+
+/// A communicator, as far as a line tells which.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Communicator {
+    /// What all its ranks call it.
+    id: Option<String>,
+    rank: Option<u32>,
+}
+
+impl Communicator {
+    fn of(line: &str) -> Communicator {
+        let (_, id) = line.split_once(" commId ").unwrap_or_default();
+        Communicator {
+            id: id.split_whitespace().next().map(printable),
+            rank: value(line, " rank "),
+        }
+    }
+}
+
+impl Connected {
+    /// Rings are connected before trees and a communicator is complete after both, unless each algorithm is
+    /// connected when it is first used.
+    fn waits_for_trees(&self) -> bool {
+        self.rings && !self.trees && !self.complete
+    }
+}
+
 /// Most different things of one kind that are kept of a log.
 const MOST: usize = 256;
+/// Most ranks of a ring whose order is kept.
+const MOST_RANKS: usize = 64;
+
+fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
+    if all.len() < MOST {
+        all.insert(one);
+    }
+}
+
+/// The value of a key, where there is room for it.
+fn kept<K: Ord, V: Default>(all: &mut BTreeMap<K, V>, key: K) -> Option<&mut V> {
+    let has_room = all.len() < MOST || all.contains_key(&key);
+    has_room.then(|| all.entry(key).or_default())
+}
 
 /// Host, network device, address.
 type Socket = (Option<String>, String, Option<Ipv4Addr>);
 
-/// Words of an error line, and what they mean.
+/// What a line tells by its words, and what it means.
 struct Error {
-    words: &'static [&'static str],
+    /// A line has all words of one of these.
+    words: &'static [&'static [&'static str]],
     code: &'static str,
     found: &'static str,
     wanted: &'static str,
     advice: &'static str,
 }
 
+impl Error {
+    fn is_in(&self, line: &str) -> bool {
+        let has = |word: &&str| line.contains(word);
+        self.words.iter().any(|all| all.iter().all(has))
+    }
+
+    /// Whether it stands for lines that no other row knows.
+    fn is_rest(&self) -> bool {
+        matches!(self.code, "nccl-log-qp-failed" | "nccl-log-event-unknown")
+    }
+
+    /// How it is told: certainly wrong, perhaps, or worth knowing.
+    fn severity(&self) -> Option<Severity> {
+        match self.code {
+            "nccl-log-event-subnet" | "nccl-log-event-usual" => None,
+            "nccl-log-port-active"
+            | "nccl-log-event-path"
+            | "nccl-log-event-unknown"
+            | "nccl-log-end-peer" => Some(Severity::Warning),
+            _ => Some(Severity::Problem),
+        }
+    }
+}
+
+const VERSIONS: &str =
+    "the same library on all hosts: hairpin-mesh doctor --nccl-library PATH HOST... compares them";
+const QUEUES: &str = "the first error of either end tells why: the logs of both ranks, and journalctl -k -g mlx5 of that time on both hosts";
+
 // A number alone would be found in the number of any process, and `::` at the start of any mapped address.
 const ERRORS: &[Error] = &[
     Error {
-        words: &["Got async event", "port error"],
+        words: &[
+            &["async", " event", "port error"],
+            &["NET/IB", "Got port error"],
+        ],
         code: "nccl-log-port-error",
         found: "a port went down while it was in use",
         wanted: "links that stay up",
         advice: "journalctl -k -g 'mlx5|cx7-pcie-hotplug|AER' of that time; the cable's plugs at both ends",
     },
     Error {
-        words: &["Got async event", "GID table change"],
+        words: &[
+            &["async", " event", "GID table change"],
+            &["NET/IB", "GID table changed"],
+        ],
         code: "nccl-log-gid-change",
         found: "GIDs changed while they were in use: an address or a link went away and came back",
         wanted: "addresses that stay",
         advice: "see what the network manager did at that time; start the engine again, and pin no GID index",
     },
     Error {
-        words: &["ibv_reg_mr", "Cannot allocate memory"],
+        words: &[&["async", " event", "port active"]],
+        code: "nccl-log-port-active",
+        found: "a port came up while it was in use: it was down before",
+        wanted: "links that stay up",
+        advice: "journalctl -k -g 'mlx5|cx7-pcie-hotplug|AER' of that time; the cable's plugs at both ends",
+    },
+    Error {
+        words: &[&["async", " event", "local catastrophic error"]],
+        code: "nccl-log-event-device",
+        found: "a function of the NIC failed under the program (local catastrophic error): its queue pairs are gone, and its marker",
+        wanted: "functions that stay",
+        advice: "journalctl -k -g 'mlx5|AER' of that time; hairpin-mesh up and hairpin-mesh verify, then start the engine again",
+    },
+    Error {
+        words: &[&["async", " event", "CQ error"]],
+        code: "nccl-log-event-queue",
+        found: "a completion queue failed (CQ error): it ran over, or its function went away",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "local work queue catastrophic error"]],
+        code: "nccl-log-event-queue",
+        found: "a queue pair failed on its own host (local work queue catastrophic error)",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "invalid request local work queue error"]],
+        code: "nccl-log-event-queue",
+        found: "a queue pair got a request from its peer that it does not take (invalid request local work queue error)",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "local access violation work queue error"]],
+        code: "nccl-log-event-queue",
+        found: "a queue pair's peer reached for memory that it was not given (local access violation work queue error)",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "SRQ catastrophic error"]],
+        code: "nccl-log-event-queue",
+        found: "a shared receive queue failed (SRQ catastrophic error)",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "WQ fatal"]],
+        code: "nccl-log-event-queue",
+        found: "a receive work queue failed (WQ fatal)",
+        wanted: "queues that work",
+        advice: QUEUES,
+    },
+    Error {
+        words: &[&["async", " event", "path migration request error"]],
+        code: "nccl-log-event-path",
+        found: "a queue pair's move to another path was refused (path migration request error), and NCCL asks for none",
+        wanted: "no such move",
+        advice: "what else uses RDMA here, and moves its queue pairs? rdma resource show qp",
+    },
+    Error {
+        words: &[
+            &["async", " event", "LID change"],
+            &["async", " event", "P_Key change"],
+            &["async", " event", "SM change"],
+            &["async", " event", "client reregistration"],
+        ],
+        code: "nccl-log-event-subnet",
+        found: "events of InfiniBand's subnet manager (LID, P_Key or SM change, client reregistration), which say nothing of RoCE",
+        wanted: "that",
+        advice: "",
+    },
+    Error {
+        words: &[
+            &["async", " event", "communication established"],
+            &["async", " event", "send queue drained"],
+            &["async", " event", "path migrated"],
+            &["async", " event", "last WQE reached"],
+            &["async", " event", "SRQ limit reached"],
+        ],
+        code: "nccl-log-event-usual",
+        found: "events of queue pairs that live and end as they should (established, drained, migrated, last or few receives left)",
+        wanted: "that",
+        advice: "",
+    },
+    Error {
+        words: &[&["ibv_reg_mr", "Cannot allocate memory"]],
         code: "nccl-log-memory",
         found: "memory could not be registered",
         wanted: "memory that can be registered",
         advice: "in a container: ulimit -l unlimited and CAP_IPC_LOCK; with kernel 7 see CmaFree and CmaTotal of /proc/meminfo (kho=off)",
     },
     Error {
-        words: &["ibv_modify_qp", "timed out"],
+        words: &[&["Call to ibv_", "Cannot allocate memory"]],
+        code: "nccl-log-memory",
+        found: "memory of a queue could not be locked",
+        wanted: "memory that can be locked",
+        advice: "in a container: ulimit -l unlimited and CAP_IPC_LOCK; with kernel 7 see CmaFree and CmaTotal of /proc/meminfo (kho=off)",
+    },
+    Error {
+        words: &[
+            &["ibv_modify_qp", "timed out"],
+            &["ibv_modify_qp", "with 110"],
+            &["ibv_modify_qp", "errno 110"],
+            &["ibv_modify_qp", "No route to host"],
+            &["ibv_modify_qp", "with 113"],
+            &["ibv_modify_qp", "errno 113"],
+            &["ibv_modify_qp", "Network is unreachable"],
+            &["ibv_modify_qp", "with 101"],
+            &["ibv_modify_qp", "errno 101"],
+        ],
         code: "nccl-log-no-path",
         found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
         wanted: "connections to neighbours alone, or a mesh",
         advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
     },
     Error {
-        words: &["ibv_modify_qp", "with 110"],
-        code: "nccl-log-no-path",
-        found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
-        wanted: "connections to neighbours alone, or a mesh",
-        advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
+        words: &[
+            &["ibv_modify_qp", "Invalid argument"],
+            &["ibv_modify_qp", "with 22 "],
+            &["ibv_modify_qp", "errno 22"],
+        ],
+        code: "nccl-log-qp-refused",
+        found: "a queue pair's address or MTU was refused (errno 22): no GID of that kind at the index, GIDs of different kinds at the two ends, or a path MTU above the port's",
+        wanted: "a RoCE v2 GID of IPv4 at the index that is used, on both ends, and the same MTU",
+        advice: "pin no GID index, or the one that hairpin-mesh plan finds; hairpin-mesh doctor tells the GIDs and MTUs of all ports",
     },
     Error {
-        words: &["ibv_modify_qp", "errno 110"],
-        code: "nccl-log-no-path",
-        found: "a queue pair found no way to its peer's GID: an HCA without a path was chosen (opposite nodes have no common subnet)",
-        wanted: "connections to neighbours alone, or a mesh",
-        advice: "NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring; hairpin-mesh verify for the mesh",
-    },
-    Error {
-        words: &["ibv_modify_qp", "No data available"],
+        words: &[
+            &["ibv_modify_qp", "No data available"],
+            &["ibv_modify_qp", "with 61"],
+            &["ibv_modify_qp", "errno 61"],
+        ],
         code: "nccl-log-gid-empty",
         found: "the GID at the pinned index is empty (errno 61)",
         wanted: "a GID at that index on every HCA",
         advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
     },
     Error {
-        words: &["ibv_modify_qp", "with 61"],
-        code: "nccl-log-gid-empty",
-        found: "the GID at the pinned index is empty (errno 61)",
-        wanted: "a GID at that index on every HCA",
-        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
-    },
-    Error {
-        words: &["ibv_modify_qp", "errno 61"],
-        code: "nccl-log-gid-empty",
-        found: "the GID at the pinned index is empty (errno 61)",
-        wanted: "a GID at that index on every HCA",
-        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
-    },
-    Error {
-        words: &["local GID ::,"],
+        words: &[&["local GID ::,"], &["local GID :: "]],
         code: "nccl-log-gid-empty",
         found: "the GID at the pinned index is empty",
         wanted: "a GID at that index on every HCA",
         advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
     },
     Error {
-        words: &["local GID :: "],
-        code: "nccl-log-gid-empty",
-        found: "the GID at the pinned index is empty",
-        wanted: "a GID at that index on every HCA",
-        advice: "address and MTU of that port first; pin no index, or the one that hairpin-mesh plan finds",
-    },
-    Error {
-        words: &["GID_CHANGE"],
+        words: &[&["GID_CHANGE"]],
         code: "nccl-log-gid-change",
         found: "a GID changed under the running program",
         wanted: "addresses that stay",
         advice: "see what gave the address again (journalctl -u NetworkManager); restart the program",
     },
     Error {
-        words: &["RETRY_EXC_ERR"],
-        code: "nccl-log-retries",
-        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
-        wanted: "acknowledgements",
-        advice: "large messages alone: the MTU of one end; an opposite node alone: rule or marker (hairpin-mesh probe); one queue pair alone: its source port is the marker's",
-    },
-    Error {
-        words: &["status=12"],
-        code: "nccl-log-retries",
-        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
-        wanted: "acknowledgements",
-        advice: "large messages alone: the MTU of one end; an opposite node alone: rule or marker (hairpin-mesh probe); one queue pair alone: its source port is the marker's",
-    },
-    Error {
-        words: &["No device found"],
+        words: &[&["No device found"]],
         code: "nccl-log-no-device",
         found: "NCCL found no HCA",
         wanted: "the HCAs that NCCL_IB_HCA names",
         advice: "names exactly as rdma link has them; /dev/infiniband in the container",
     },
     Error {
-        words: &["Failed status 12"],
-        code: "nccl-log-retries",
-        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
-        wanted: "acknowledgements",
-        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
-    },
-    Error {
-        words: &["retry counter exceeded"],
-        code: "nccl-log-retries",
-        found: "transport retries ran out (status 12): packets of this size or path do not arrive",
-        wanted: "acknowledgements",
-        advice: "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end",
-    },
-    Error {
-        words: &["Failed to modify QP"],
+        words: &[&["Failed to modify QP"]],
         code: "nccl-log-rtr",
         found: "a queue pair could not be brought to RTR",
         wanted: "the same GID type and a reachable GID on both ends",
         advice: "perftest: -x with each side's own index of its RoCE v2 GID, the MTU of both ends; rdma link",
     },
     Error {
-        words: &["Couldn't read remote address"],
+        words: &[
+            &["Couldn't read remote address"],
+            &["Unable to Connect the HCA's through the link"],
+        ],
         code: "nccl-log-control",
         found: "the control channel of the test broke: the other end ended first",
         wanted: "its own error first",
         advice: "look at the other end's output",
     },
     Error {
-        words: &["Unable to Connect the HCA's through the link"],
-        code: "nccl-log-control",
-        found: "the control channel of the test broke: the other end ended first",
-        wanted: "its own error first",
-        advice: "look at the other end's output",
-    },
-    Error {
-        words: &["Couldn't connect to"],
+        words: &[&["Couldn't connect to"]],
         code: "nccl-log-control",
         found: "the control channel of the test could not be made",
         wanted: "a host name and port that answer",
         advice: "the server has to be started first; a firewall on its port",
     },
     Error {
-        words: &["only PCP trust state supported for hairpin"],
+        words: &[&["only PCP trust state supported for hairpin"]],
         code: "nccl-log-trust",
         found: "the NIC refused a hairpin rule: the port trusts DSCP",
         wanted: "PCP trust",
         advice: "dcb app show dev DEVICE; dcb app flush dev DEVICE dscp-prio",
     },
     Error {
-        words: &["hairpin is not supported"],
+        words: &[&["hairpin is not supported"]],
         code: "nccl-log-hairpin",
         found: "the NIC refused a hairpin rule: it has no hairpin here",
         wanted: "a ConnectX-7 in NIC mode, eswitch legacy",
         advice: "devlink dev eswitch show; the driver of the device that the rule leads to",
     },
     Error {
-        words: &["masked priority match not supported for hairpin"],
+        words: &[&["masked priority match not supported for hairpin"]],
         code: "nccl-log-hairpin-rule",
         found: "the NIC refused a hairpin rule: it matches a part of the VLAN priority",
         wanted: "rules of the mesh, which match MACs and EtherType alone",
         advice: "tc -s filter show dev DEVICE ingress: whose rule is it? hairpin-mesh verify for the mesh's own",
     },
     Error {
-        words: &["invalid ifindex of mirred device"],
+        words: &[&["invalid ifindex of mirred device"]],
         code: "nccl-log-hairpin-rule",
         found: "the NIC refused a hairpin rule: the device that it leads to is no port of the same NIC, or is gone",
         wanted: "another fabric port of this host",
         advice: "make the plan again from fresh inventories; hairpin-mesh doctor tells which functions are there",
     },
     Error {
-        words: &["Value is not power of two"],
+        words: &[
+            &["Value is not power of two"],
+            &["Maximum hairpin queue size is"],
+        ],
         code: "nccl-log-queue-size",
         found: "the driver refused a hairpin queue size",
         wanted: "a power of two from 1024 to 8192",
         advice: "hairpin-mesh hairpin-queue 8192",
     },
     Error {
-        words: &["Maximum hairpin queue size is"],
-        code: "nccl-log-queue-size",
-        found: "the driver refused a hairpin queue size",
-        wanted: "a power of two from 1024 to 8192",
-        advice: "hairpin-mesh hairpin-queue 8192",
-    },
-    Error {
-        words: &["Exclusivity flag on, cannot modify"],
+        words: &[&["Exclusivity flag on, cannot modify"]],
         code: "nccl-log-qdisc",
         found: "a discipline is there already that cannot be replaced",
         wanted: "clsact",
         advice: "tc qdisc show dev DEVICE: find what made the ingress discipline",
     },
     Error {
-        words: &["RTNETLINK answers: Not supported"],
+        words: &[
+            &["RTNETLINK answers: Not supported"],
+            &["RTNETLINK answers: Operation not supported"],
+        ],
         code: "nccl-log-offload-refused",
         found: "the NIC took no rule: the driver cannot offload it",
         wanted: "mlx5_core, hw-tc-offload on, eswitch legacy, PCP trust",
         advice: "hairpin-mesh doctor shows which of these a port lacks; a tool that logs success after this did not read its rule back: hairpin-mesh verify does",
     },
     Error {
-        words: &["RTNETLINK answers: Operation not supported"],
-        code: "nccl-log-offload-refused",
-        found: "the NIC took no rule: the driver cannot offload it",
-        wanted: "mlx5_core, hw-tc-offload on, eswitch legacy, PCP trust",
-        advice: "hairpin-mesh doctor shows which of these a port lacks; a tool that logs success after this did not read its rule back: hairpin-mesh verify does",
-    },
-    Error {
-        words: &["RTNETLINK answers: File exists"],
+        words: &[&["RTNETLINK answers: File exists"]],
         code: "nccl-log-exists",
         found: "a route or rule is there already under that key, the same one or another",
         wanted: "it compared, and replaced where it differs",
         advice: "hairpin-mesh verify compares; hairpin-mesh up adds what is missing and replaces what is the mesh's",
     },
     Error {
-        words: &["Failed to connect to devlink Netlink"],
+        words: &[
+            &["Failed to connect to devlink Netlink"],
+            &["Failed to open NETLINK_RDMA socket"],
+        ],
         code: "nccl-log-rights",
         found: "devlink or the RDMA subsystem could not be asked: no rights, or no module",
         wanted: "root, mlx5_core and ib_core",
         advice: "run it as root; modprobe mlx5_ib",
     },
     Error {
-        words: &["Failed to open NETLINK_RDMA socket"],
-        code: "nccl-log-rights",
-        found: "devlink or the RDMA subsystem could not be asked: no rights, or no module",
-        wanted: "root, mlx5_core and ib_core",
-        advice: "run it as root; modprobe mlx5_ib",
-    },
-    Error {
-        words: &["We have an error talking to the kernel"],
+        words: &[&["We have an error talking to the kernel"]],
         code: "nccl-log-kernel",
         found: "the kernel refused what tc asked for",
         wanted: "its reason, in the line before",
         advice: "read the line before; root, and modprobe cls_flower act_pedit act_mirred sch_ingress",
     },
     Error {
-        words: &["ring/line-style with 4 or more machines"],
+        words: &[&["ring/line-style with 4 or more machines"]],
         code: "nccl-log-discovery",
         found: "NVIDIA's discovery tool refuses rings of four: it is made for a switch, or for fewer",
         wanted: "addresses made by hand, or by hairpin-mesh netplan",
         advice: "hairpin-mesh doctor --wire with all hosts shows the cables; its frames have the EtherType of the mesh's mark, broadcast, and no rule takes them",
     },
     Error {
-        words: &["TC classifier not found"],
+        words: &[&["TC classifier not found"]],
         code: "nccl-log-module",
         found: "the kernel has no such classifier loaded",
         wanted: "cls_flower, act_pedit and act_mirred",
         advice: "modprobe cls_flower act_pedit act_mirred, as root",
     },
     Error {
-        words: &["can't turn hw_tc_offload off"],
+        words: &[&["can't turn hw_tc_offload off"]],
         code: "nccl-log-offload",
         found: "offload cannot be turned off while rules are in the NIC",
         wanted: "rules removed first",
         advice: "hairpin-mesh down, then ethtool -K",
     },
     Error {
-        words: &["RDMA-TX matcher creation failed"],
+        words: &[
+            &["RDMA-TX matcher creation failed"],
+            &["RDMA-TX header rewrite action creation failed"],
+            &["RDMA-TX UDP rewrite flow attachment failed"],
+        ],
         code: "nccl-log-marker",
         found: "the marker could not be made",
         wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
         advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
     },
     Error {
-        words: &["RDMA-TX header rewrite action creation failed"],
-        code: "nccl-log-marker",
-        found: "the marker could not be made",
-        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
-        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
-    },
-    Error {
-        words: &["RDMA-TX UDP rewrite flow attachment failed"],
-        code: "nccl-log-marker",
-        found: "the marker could not be made",
-        wanted: "a NIC and rdma-core that take RDMA-TX rules, and CAP_NET_RAW",
-        advice: "rdma-core 32 or newer; root; devlink flow_steering_mode hmfs",
-    },
-    Error {
-        words: &["cannot open RDMA device"],
+        words: &[&["cannot open RDMA device"]],
         code: "nccl-log-marker",
         found: "the marker's device was not there when it started",
         wanted: "a marker that waits for its device",
         advice: "hairpin-mesh up; the units of this program wait",
     },
     Error {
-        words: &["NCCL", "Using network Socket"],
+        words: &[&["NCCL", "Using network Socket"]],
         code: "nccl-log-sockets",
         found: "NCCL goes over TCP sockets, and no RDMA device has a part in it",
         wanted: "Using network IB",
         advice: "NET/IB lines before it tell why: is NCCL_IB_DISABLE or NCCL_NET set, does NCCL_IB_HCA name devices that are there (hairpin-mesh doctor --env FILE), and has the container /dev/infiniband",
     },
     Error {
-        words: &["cx7-pcie-hotplug"],
+        words: &[&["cx7-pcie-hotplug"]],
         code: "nccl-log-hotplug",
         found: "the platform took functions away or brought them back with a cable",
         wanted: "a mesh that was made again since",
         advice: "hairpin-mesh up on this node, and hairpin-mesh verify",
     },
     Error {
-        words: &["mlx5_core", "AER"],
+        words: &[&["mlx5_core", "AER"]],
         code: "nccl-log-aer",
         found: "the PCIe link of the NIC had errors",
         wanted: "none",
         advice: "a power cycle with the cord out; firmware of board and NIC",
+    },
+    Error {
+        words: &[
+            &["NCCL_IB_DISABLE set by environment to 1"],
+            &["NCCL_NET set by environment to Socket"],
+            &["NCCL_NET set by environment to socket"],
+        ],
+        code: "nccl-log-rdma-off",
+        found: "RDMA is turned off for NCCL (NCCL_IB_DISABLE, or NCCL_NET)",
+        wanted: "RDMA",
+        advice: "take NCCL_IB_DISABLE=1 and NCCL_NET=Socket out of the environment; hairpin-mesh doctor --env FILE tells what else is in it",
+    },
+    Error {
+        words: &[
+            &["NCCL", "no socket interface found"],
+            &["NCCL", "NET/", "No usable listening interface found"],
+            &["NCCL", "NET/", "No IP interface found"],
+            &["NCCL", "NET/", "no interface found"],
+        ],
+        code: "nccl-log-no-interface",
+        found: "NCCL found no network device for its sockets",
+        wanted: "a device that is up and has an address",
+        advice: "NCCL_SOCKET_IFNAME with the name of the management network's device, as ip -br address has it on this host and in the container",
+    },
+    Error {
+        words: &[
+            &["NCCL", "ocket", "No route to host"],
+            &["NCCL", "ocket", "Network is unreachable"],
+            &["NCCL", "ocket", "Host is down"],
+            &["NCCL", "ocket", "timed out"],
+        ],
+        code: UNREACHABLE,
+        found: "a rank's socket found no way to another's",
+        wanted: "sockets over a network that joins all hosts",
+        advice: "ping that address; a firewall may answer so, too",
+    },
+    Error {
+        words: &[&["NCCL", "ocket", "Connection refused"]],
+        code: "nccl-log-socket-refused",
+        found: "a rank's socket was refused by another's host",
+        wanted: "a process that listens there",
+        advice: "the other rank's log: it ended, or has not started; a firewall may answer so, too",
+    },
+    Error {
+        words: &[
+            &["NCCL WARN", "ocket", "Connection closed by remote peer"],
+            &["NCCL WARN", "ocket", "Connection reset by peer"],
+            &["NCCL WARN", "ocket", "Broken pipe"],
+        ],
+        code: "nccl-log-end-peer",
+        found: "another rank closed its connection",
+        wanted: "ranks that end together",
+        advice: "the other rank's log: why did it end first?",
+    },
+    Error {
+        words: &[&["Watchdog caught collective operation timeout"]],
+        code: "nccl-log-end-watchdog",
+        found: "a collective did not end in time (torch's watchdog)",
+        wanted: "collectives that all ranks take part in, and that arrive",
+        advice: "which rank has no such line, and what did it do last? When all have one: hairpin-mesh probe, and hairpin-mesh doctor --watch while it runs",
+    },
+    Error {
+        words: &[&["Mismatched NCCL version detected"]],
+        code: "nccl-log-versions",
+        found: "NCCL refused ranks of another version",
+        wanted: "one version",
+        advice: VERSIONS,
+    },
+    // What no row before says more of.
+    Error {
+        words: &[&["ibv_modify_qp", "failed"]],
+        code: "nccl-log-qp-failed",
+        found: "a queue pair could not be brought up, for a reason that is not known here",
+        wanted: "queue pairs that come up",
+        advice: "the line has the reason: read it, and journalctl -k -g mlx5 of that time",
+    },
+    Error {
+        words: &[
+            &["NET/IB", "async", " event"],
+            &["NET/IB", "unknown event type"],
+        ],
+        code: "nccl-log-event-unknown",
+        found: "an event of the NIC that is not known here",
+        wanted: "events that are known",
+        advice: "read the line; journalctl -k -g mlx5 of that time",
     },
 ];
 
@@ -384,17 +611,204 @@ fn value(line: &str, key: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// The host of a line, in front of its process and thread: `spark1:4711:4720 [0] NCCL INFO`.
-fn host(line: &str) -> Option<String> {
-    let (before, _) = line.split_once(" NCCL ")?;
-    let of_word = |word: &str| {
-        let (name, rest) = word.split_once(':')?;
-        let (process, thread) = rest.split_once(':')?;
-        let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
-        (!name.is_empty() && !process.is_empty() && is_number(process) && is_number(thread))
-            .then(|| printable(name))
+/// Names of the statuses of completions, as verbs number them; what each means, and whose matter it is.
+const STATUSES: &[(&str, &str, Matter)] = &[
+    ("SUCCESS", "", Matter::Queue),
+    (
+        "LOC_LEN_ERR",
+        "a message was longer than the buffer for it",
+        Matter::Memory,
+    ),
+    (
+        "LOC_QP_OP_ERR",
+        "a queue pair was asked for what it does not do",
+        Matter::Queue,
+    ),
+    (
+        "LOC_EEC_OP_ERR",
+        "an end-to-end context was asked for what it does not do",
+        Matter::Queue,
+    ),
+    (
+        "LOC_PROT_ERR",
+        "a request named memory that is not registered, or no longer",
+        Matter::Memory,
+    ),
+    (
+        "WR_FLUSH_ERR",
+        "requests were flushed from a queue pair that had failed before",
+        Matter::Before,
+    ),
+    (
+        "MW_BIND_ERR",
+        "memory could not be bound or registered anew",
+        Matter::Memory,
+    ),
+    (
+        "BAD_RESP_ERR",
+        "the peer's answer fits no request",
+        Matter::Peer,
+    ),
+    (
+        "LOC_ACCESS_ERR",
+        "the peer wrote to memory here that takes no writes",
+        Matter::Memory,
+    ),
+    (
+        "REM_INV_REQ_ERR",
+        "the peer refused a request as invalid",
+        Matter::Peer,
+    ),
+    (
+        "REM_ACCESS_ERR",
+        "the peer refused the access to its memory",
+        Matter::Peer,
+    ),
+    (
+        "REM_OP_ERR",
+        "the peer could not do what was asked of it",
+        Matter::Peer,
+    ),
+    ("RETRY_EXC_ERR", "transport retries ran out", Matter::Path),
+    (
+        "RNR_RETRY_EXC_ERR",
+        "the peer had no buffer ready until retries ran out",
+        Matter::Receiver,
+    ),
+    (
+        "LOC_RDD_VIOL_ERR",
+        "a queue pair and a context are of different domains",
+        Matter::Queue,
+    ),
+    (
+        "REM_INV_RD_REQ_ERR",
+        "the peer refused a datagram as invalid",
+        Matter::Peer,
+    ),
+    (
+        "REM_ABORT_ERR",
+        "the peer aborted an operation",
+        Matter::Peer,
+    ),
+    (
+        "INV_EECN_ERR",
+        "an end-to-end context is none",
+        Matter::Queue,
+    ),
+    (
+        "INV_EEC_STATE_ERR",
+        "an end-to-end context was in the wrong state",
+        Matter::Queue,
+    ),
+    ("FATAL_ERR", "the NIC gave an operation up", Matter::Queue),
+    (
+        "RESP_TIMEOUT_ERR",
+        "the peer's answer did not come in time",
+        Matter::Peer,
+    ),
+    (
+        "GENERAL_ERR",
+        "an operation failed in the transport",
+        Matter::Queue,
+    ),
+    ("TM_ERR", "matching of tags failed", Matter::Queue),
+    (
+        "TM_RNDV_INCOMPLETE",
+        "a rendezvous was left to the program",
+        Matter::Queue,
+    ),
+];
+
+/// Whose matter a failed completion is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Matter {
+    /// The way between the ends.
+    Path,
+    /// The other end, which takes no messages.
+    Receiver,
+    /// The other end, which refuses.
+    Peer,
+    /// The program's memory.
+    Memory,
+    /// This end's queue pair.
+    Queue,
+    /// What failed before.
+    Before,
+}
+
+/// The status of a completion that failed, as NCCL, perftest and others tell it.
+fn status(line: &str) -> Option<u32> {
+    let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    // What was asked for is told by such a name, too: IBV_WC_SEND.
+    let of_name = |name: &str| STATUSES.iter().position(|(own, ..)| *own == name);
+    let mut named = words.filter_map(|word| of_name(word.strip_prefix("IBV_WC_")?));
+    // Other programs have a status, too.
+    let keys = [("Failed status ", ""), ("status=", "ompletion")];
+    let of_key = |(key, with): (&str, &str)| {
+        let (_, rest) = line.split_once(key).filter(|_| line.contains(with))?;
+        let mut digits = rest.split(|c: char| !c.is_ascii_digit());
+        digits.find_map(|digits| digits.parse().ok())
     };
-    before.split_whitespace().rev().find_map(of_word)
+    let number = || keys.into_iter().find_map(of_key);
+    let text = || {
+        let texts = ["retry counter exceeded", "RETRY_EXC_ERR"];
+        let is_told = texts.iter().any(|text| line.contains(text));
+        let name = if line.contains("RNR") {
+            "RNR_RETRY_EXC_ERR"
+        } else {
+            "RETRY_EXC_ERR"
+        };
+        is_told.then(|| of_name(name)).flatten()
+    };
+    let named = named.next().map(|at| at as u32);
+    let status = named.or_else(number).or_else(|| text().map(|at| at as u32));
+    status.filter(|status| *status != 0)
+}
+
+/// The host, process and thread of a line: `spark1:4711:4720 [0] NCCL INFO`.
+fn origin(line: &str) -> Option<(Process, u64)> {
+    let (before, _) = line.split_once(" NCCL ")?;
+    let mut behind = "";
+    for word in before.split_whitespace().rev() {
+        let mut parts = word.splitn(3, ':');
+        if let (Some(name), Some(process), Some(thread)) =
+            (parts.next(), parts.next(), parts.next())
+        {
+            // The number of a thread may be padded.
+            let thread = if thread.is_empty() {
+                behind.parse().ok().or(Some(0))
+            } else {
+                thread.parse().ok()
+            };
+            if let (false, Ok(process), Some(thread)) = (name.is_empty(), process.parse(), thread) {
+                return Some(((printable(name), process), thread));
+            }
+        }
+        behind = word;
+    }
+    None
+}
+
+/// Whether a value of `NCCL_ALGO` leaves trees out: `Ring`, `allreduce:ring`, `^tree`.
+fn leaves_trees_out(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let has_tree = value.contains("tree");
+    match value.strip_prefix('^') {
+        Some(_) => has_tree,
+        None => value.contains("ring") && !has_tree,
+    }
+}
+
+/// What the environment has for a variable, as a line tells it.
+fn set<'a>(line: &'a str, variable: &str) -> Option<&'a str> {
+    let (before, value) = line.split_once(" set by environment to ")?;
+    (before.split_whitespace().next_back() == Some(variable)).then(|| {
+        value
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches('.')
+    })
 }
 
 /// The devices in a list of them: `[0]rocep1s0f0:1/RoCE [1]={[2] ...}`.
@@ -406,6 +820,34 @@ fn devices(list: &str) -> BTreeSet<String> {
         (!name.is_empty() && port.parse::<u8>().is_ok()).then(|| printable(name))
     };
     words.filter_map(device).collect()
+}
+
+/// The devices of such a list by their numbers; none where some are taken together.
+fn numbered(list: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for word in list.split_whitespace() {
+        let Some((number, device)) = word.strip_prefix('[').and_then(|word| word.split_once(']'))
+        else {
+            break;
+        };
+        match device.split_once(':') {
+            Some((name, _)) if number.parse() == Ok(all.len()) && !list.contains('{') => {
+                all.push(printable(name));
+            }
+            _ => break,
+        }
+    }
+    all
+}
+
+/// The order of ranks in a ring: `Channel 00/04 : 0 1 2 3`.
+fn order(line: &str) -> Option<Vec<u32>> {
+    let (channel, ranks) = line.split_once(" Channel ")?.1.split_once(" : ")?;
+    let (number, of) = channel.split_once('/')?;
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let ranks = ranks.split_whitespace().take(MOST_RANKS + 1);
+    let ranks: Option<Vec<u32>> = ranks.map(|rank| rank.parse().ok()).collect();
+    ranks.filter(|ranks| is_number(number) && is_number(of) && ranks.len() <= MOST_RANKS)
 }
 
 /// The devices and addresses in a list of sockets: `[0]enP7s7:192.168.77.1<0>`.
@@ -428,6 +870,8 @@ fn gid(line: &str, key: &str) -> Option<Ipv4Addr> {
 }
 
 const NO_PATH: &str = "nccl-log-no-path";
+const TREE: &str = "nccl-log-tree";
+const UNREACHABLE: &str = "nccl-log-socket-unreachable";
 
 impl Log {
     /// An empty log.
@@ -453,30 +897,51 @@ impl Log {
                     .split(',')
                     .filter(|d| !d.is_empty())
                     .map(printable);
-                self.ready.insert((world, devices.collect()));
+                keep(&mut self.ready, (world, devices.collect()));
             }
         }
+        let origin = origin(line);
+        let process = origin.as_ref().map(|(process, _)| process.clone());
         let mut told: BTreeSet<&str> = BTreeSet::new();
-        for (i, error) in ERRORS.iter().enumerate() {
-            if error.words.iter().all(|word| line.contains(word)) && told.insert(error.code) {
+        // What is tried again has not failed yet.
+        let is_retry = line.contains("retrying");
+        self.retries += u64::from(is_retry && line.contains("ibv_modify_qp"));
+        for (i, error) in ERRORS.iter().enumerate().filter(|_| !is_retry) {
+            let is_known = !told.is_empty();
+            if !(error.is_rest() && is_known) && error.is_in(line) && told.insert(error.code) {
                 *self.errors.entry(i).or_default() += 1;
             }
         }
+        if let Some(status) = status(line) {
+            if let Some(times) = kept(&mut self.statuses, status) {
+                *times += 1;
+            }
+        }
         if told.contains(NO_PATH) {
-            if let (Some(local), Some(remote)) = (gid(line, "local GID "), gid(line, "remote GID "))
-            {
-                if self.no_path.len() < MOST || self.no_path.contains_key(&(local, remote)) {
-                    *self.no_path.entry((local, remote)).or_default() += 1;
+            let pair = gid(line, "local GID ").zip(gid(line, "remote GID "));
+            if let Some(pair) = pair {
+                if let Some(times) = kept(&mut self.no_path, pair) {
+                    *times += 1;
                 }
+            }
+            let connected = self.processes.get(&process);
+            if connected.is_some_and(Connected::waits_for_trees) {
+                keep(&mut self.of_trees, pair);
+            }
+        }
+        if told.contains(UNREACHABLE) {
+            let socket = |word: &str| word.split_once('<')?.0.parse().ok();
+            if let Some(address) = line.split_whitespace().find_map(socket) {
+                keep(&mut self.unreachable, address);
             }
         }
         if !line.contains("NCCL") {
             return;
         }
         self.lines += 1;
-        let host = host(line);
-        if self.hosts.len() < MOST {
-            self.hosts.extend(host.clone());
+        let host = process.as_ref().map(|(host, _)| host.clone());
+        if let Some(host) = &host {
+            keep(&mut self.hosts, host.clone());
         }
         if line.contains("NET/")
             || line.contains("ListenerRouting")
@@ -488,23 +953,21 @@ impl Log {
             if let (Some(advertised), Some(observed)) =
                 (value(line, "advertised="), value(line, "observed="))
             {
-                self.listeners.insert((advertised, observed));
+                keep(&mut self.listeners, (advertised, observed));
             }
         }
         if line.contains("Subnet-aware routing") {
             if let (Some(from), Some(to)) =
                 (value(line, "overriding dev "), value(line, "with dev "))
             {
-                if self.overrides.len() < MOST {
-                    self.overrides
-                        .insert((from, to, line.contains("preserving PCI root")));
-                }
+                let preserved = line.contains("preserving PCI root");
+                keep(&mut self.overrides, (from, to, preserved));
             }
         }
         if let Some((_, list)) = line.split_once("NET/IB : Using ") {
             let devices = devices(list);
-            if self.using.len() < MOST && !devices.is_empty() {
-                self.using.insert((host.clone(), devices));
+            if !devices.is_empty() {
+                keep(&mut self.using, (host.clone(), devices));
             }
         }
         let starts = [
@@ -516,16 +979,74 @@ impl Log {
         ];
         for (_, list) in starts.iter().filter_map(|start| line.split_once(start)) {
             for (netdev, address) in sockets(list) {
-                if self.sockets.len() < MOST {
-                    self.sockets.insert((host.clone(), netdev, address));
-                }
+                keep(&mut self.sockets, (host.clone(), netdev, address));
             }
         }
-        self.rings |= line.contains("Connected all rings");
-        self.trees |= line.contains("Connected all trees");
         self.tree_failed |= line.contains("TransportTreeConnect");
         self.ring_only |=
             line.contains("Tree transport setup disabled by NCCL_SWITCHLESS_RING_ONLY");
+        self.no_trees |= set(line, "NCCL_ALGO").is_some_and(leaves_trees_out)
+            || set(line, "NCCL_SWITCHLESS_RING_ONLY").is_some_and(|value| value != "0");
+        // The same version is built for several of CUDA.
+        let version = line.split_once("NCCL version ").map(|(_, rest)| {
+            let of_number = |c: char| c.is_ascii_digit() || c == '.';
+            printable(rest.split(|c| !of_number(c)).next().unwrap_or_default())
+        });
+        if let (Some(host), Some(version)) = (host, version.filter(|version| !version.is_empty())) {
+            keep(&mut self.versions, (host, version));
+        }
+        self.nodes = self.nodes.max(value(line, " nNodes "));
+        self.communicator(line, origin);
+        if let Some(connected) = kept(&mut self.processes, process) {
+            connected.rings |= line.contains("Connected all rings");
+            connected.trees |= line.contains("Connected all trees");
+            connected.complete |= line.contains("Init COMPLETE");
+            if let Some((_, list)) = line.split_once("NET/IB : Using ") {
+                connected.devices = numbered(list);
+            }
+            if let Some(device) = value(line, " via NET/IB/") {
+                keep(&mut connected.used, device);
+            }
+        }
+    }
+
+    /// What a line tells of a communicator and its ranks.
+    fn communicator(&mut self, line: &str, origin: Option<(Process, u64)>) {
+        let own = Communicator::of(line);
+        if let (Some(id), Some(rank), Some(((host, _), _))) = (&own.id, own.rank, &origin) {
+            let key = (id.clone(), rank);
+            match self.ranks.get(&key) {
+                Some(Some(known)) if known != host => {
+                    self.ranks.insert(key, None);
+                }
+                Some(_) => {}
+                None if self.ranks.len() < MOST => {
+                    self.ranks.insert(key, Some(host.clone()));
+                }
+                None => {}
+            }
+        }
+        if let Some(order) = order(line) {
+            let id = self.begun.get(&origin).and_then(|begun| begun.id.clone());
+            keep(&mut self.orders, (id, order));
+        }
+        if line.contains("Init COMPLETE") {
+            self.begun.remove(&origin);
+            // An earlier process of this rank has ended.
+            self.begun.retain(|begun, of| match (begun, &origin) {
+                (Some(((host, process), _)), Some(((own_host, own_process), _))) => {
+                    host != own_host || process == own_process || of.rank != own.rank
+                }
+                _ => true,
+            });
+        } else if line.contains("Init START") {
+            if let Some(begun) = kept(&mut self.begun, origin) {
+                *begun = own;
+            }
+        } else if line.contains(" Trees [") {
+            // Older releases do not tell that one began.
+            kept(&mut self.begun, origin);
+        }
     }
 
     /// Takes a whole text in.
@@ -563,33 +1084,242 @@ fn devices_of(fabric: &Fabric, node: usize) -> BTreeSet<String> {
     own.map(|port| fabric.device(port)).collect()
 }
 
-/// Connections that every node makes to every other, over ports that reach a neighbour alone.
-fn of_sockets(log: &Log, fabric: &Fabric) -> Option<Finding> {
-    let ports = log.sockets.iter().filter_map(|(host, netdev, address)| {
+/// The device for sockets, as a word of an assignment.
+fn device_of_sockets(fabric: &Fabric) -> String {
+    let management = fabric.management();
+    match management.first() {
+        Some(only) if management.len() == 1 => (*only).to_owned(),
+        _ => "DEVICE, the device of the management network on all hosts".to_owned(),
+    }
+}
+
+/// Whether a device reaches no other host: the loopback, or a bridge of containers or virtual machines.
+fn is_local(netdev: &str, address: Option<Ipv4Addr>) -> bool {
+    const BRIDGES: &[&str] = &["docker", "br-", "virbr", "veth", "cni", "podman", "lxcbr"];
+    netdev == "lo"
+        || address.is_some_and(|address| address.is_loopback())
+        || BRIDGES.iter().any(|start| netdev.starts_with(start))
+}
+
+/// Connections that every node makes to every other, over ports that reach a neighbour alone, or over devices
+/// that reach nobody.
+fn of_sockets(log: &Log, fabric: &Fabric) -> Vec<Finding> {
+    let mut ports: BTreeSet<usize> = BTreeSet::new();
+    let mut local: BTreeSet<&str> = BTreeSet::new();
+    let management = fabric.management();
+    for (host, netdev, address) in &log.sockets {
         let named = node(fabric, host.as_ref()).and_then(|node| fabric.port(node, netdev));
         // In a container the host may have another name.
         let addressed = address.and_then(|address| fabric.with_address(address));
-        named.or(addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev))
-    });
-    let ports: BTreeSet<usize> = ports.collect();
-    if ports.is_empty() {
-        return None;
+        let addressed = addressed.filter(|port| fabric.facts(*port).netdev.as_str() == netdev);
+        match named.or(addressed) {
+            Some(port) => {
+                ports.insert(port);
+            }
+            // What is on one host alone needs no more.
+            None if log.nodes != Some(1)
+                && is_local(netdev, *address)
+                && !management.contains(netdev.as_str()) =>
+            {
+                local.insert(netdev);
+            }
+            None => {}
+        }
     }
     let labels = ports.iter().map(|port| fabric.ports[*port].label());
-    let management = fabric.management();
-    let name = match management.first() {
-        Some(only) if management.len() == 1 => only,
-        _ => "DEVICE, the device of the management network on all hosts",
+    let over_fabric = (!ports.is_empty()).then(|| {
+        Finding::warning(
+            "nccl-log-socket-on-fabric",
+            format!(
+                "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
+                shown(labels.collect())
+            ),
+            MANAGEMENT,
+        )
+    });
+    let over_local = (!local.is_empty()).then(|| {
+        let names = local.iter().map(|name| (*name).to_owned()).collect();
+        Finding::warning(
+            "nccl-log-socket-local",
+            format!(
+                "bootstrap and sockets go over {}, which no other host reaches",
+                shown(names)
+            ),
+            MANAGEMENT,
+        )
+    });
+    let all = over_fabric.into_iter().chain(over_local);
+    let advice = format!("NCCL_SOCKET_IFNAME={}", device_of_sockets(fabric));
+    all.map(|finding| finding.advise(advice.as_str())).collect()
+}
+
+/// Sockets that found no way to another rank.
+fn of_unreachable(log: &Log, fabric: &Fabric, error: &Error, times: u64) -> Finding {
+    let port = |address: &Ipv4Addr| fabric.with_address(*address);
+    let place = |address: &Ipv4Addr| match port(address) {
+        Some(port) => format!("{address} ({}, of the fabric)", fabric.ports[port].label()),
+        None => address.to_string(),
     };
-    let finding = Finding::warning(
-        "nccl-log-socket-on-fabric",
+    let places = log.unreachable.iter().map(place).collect::<Vec<_>>();
+    let to = if places.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", shown(places))
+    };
+    let found = format!("{}{to} ({})", error.found, lines(times));
+    let finding = Finding::problem(error.code, found, error.wanted);
+    if log
+        .unreachable
+        .iter()
+        .any(|address| port(address).is_some())
+    {
+        finding.advise(format!("NCCL_SOCKET_IFNAME={}", device_of_sockets(fabric)))
+    } else {
+        finding.advise(error.advice)
+    }
+}
+
+/// Hosts with NCCL of different versions.
+fn of_versions(log: &Log) -> Option<Finding> {
+    let mut hosts: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (host, version) in &log.versions {
+        hosts.entry(version).or_default().insert(host);
+    }
+    if hosts.len() < 2 {
+        return None;
+    }
+    let names = |(version, hosts): (&&str, &BTreeSet<&str>)| {
         format!(
-            "bootstrap and sockets go over the fabric ({}): opposite nodes do not reach each other there but through a neighbour's kernel",
-            shown(labels.collect())
-        ),
-        MANAGEMENT,
+            "{version} on {}",
+            shown(hosts.iter().map(|host| (*host).to_owned()).collect())
+        )
+    };
+    let told = shown(hosts.iter().map(names).collect());
+    let all: BTreeSet<&str> = hosts.values().flatten().copied().collect();
+    let wanted = "one version";
+    let finding = if all.len() == log.versions.len() {
+        Finding::problem(
+            "nccl-log-versions",
+            format!("NCCL is of several versions: {told}"),
+            wanted,
+        )
+    } else {
+        let found = format!(
+            "NCCL is of several versions, on one host too, which several runs would have: {told}"
+        );
+        Finding::warning("nccl-log-versions", found, wanted)
+    };
+    Some(finding.advise(VERSIONS))
+}
+
+/// Communicators that began and are not complete.
+fn of_begun(log: &Log) -> Option<Finding> {
+    let label = |(origin, of): (&Option<(Process, u64)>, &Communicator)| {
+        let host = origin.as_ref().map_or("a process", |((host, _), _)| host);
+        match of.rank {
+            Some(rank) => format!("{host} rank {rank}"),
+            None => host.to_owned(),
+        }
+    };
+    let labels: BTreeSet<String> = log.begun.iter().map(label).collect();
+    if labels.is_empty() {
+        return None;
+    }
+    let found = format!(
+        "a communicator began and is not complete ({}): the log is cut, or it hangs there",
+        shown(labels.into_iter().collect())
     );
-    Some(finding.advise(format!("NCCL_SOCKET_IFNAME={name}")))
+    Some(Finding::warning("nccl-log-end-unfinished", found, "Init COMPLETE").advise("when the program waits: the logs of the other ranks tell who did not come; hairpin-mesh probe tells whether the paths carry"))
+}
+
+/// Cables of which channels take some functions and leave others, which the log lists, alone.
+fn of_channels(log: &Log, fabric: &Fabric) -> Option<Finding> {
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    // A host may have another name in a container, and devices have the same on all hosts.
+    let port = |name: &String| {
+        let mut ports = 0..fabric.ports.len();
+        ports.find(|port| fabric.device(*port) == *name)
+    };
+    for connected in log.processes.values() {
+        let used = connected.used.iter();
+        let used: Option<BTreeSet<&String>> = used
+            .map(|number| connected.devices.get(*number as usize))
+            .collect();
+        // Devices that are taken together have numbers that the list has not.
+        let Some(used) = used.filter(|_| connected.rings) else {
+            continue;
+        };
+        let sockets: BTreeSet<_> = used
+            .iter()
+            .filter_map(|name| Some(fabric.socket(port(name)?)))
+            .collect();
+        let left = connected.devices.iter().filter(|name| {
+            !used.contains(name)
+                && port(name).is_some_and(|port| sockets.contains(&fabric.socket(port)))
+        });
+        let left = list(left);
+        if !left.is_empty() {
+            told.insert(format!("{} and not over {left}", list(used)));
+        }
+    }
+    if told.is_empty() {
+        return None;
+    }
+    let found = format!(
+        "channels go over {}, which carry the other half of a cable's bandwidth",
+        shown(told.into_iter().collect())
+    );
+    Some(Finding::warning("nccl-log-channels", found, "channels over all functions of a cable").advise("NCCL_MIN_NCHANNELS=4 NCCL_MAX_NCHANNELS=4; NCCL_IB_EXTENDED_IPV4_GIDS=1 and NCCL_IB_PRESERVE_PCI_DOMAIN=1 with the library of the switchless ring"))
+}
+
+/// Rings of NCCL against the cables: what crosses a diagonal, and the ranks whose host is not known.
+fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
+    let Some(ring) = &fabric.ring else {
+        return (None, None);
+    };
+    let mut crossing: BTreeSet<String> = BTreeSet::new();
+    let mut unknown: BTreeSet<u32> = BTreeSet::new();
+    // With fewer there may be no other order.
+    let orders = log.orders.iter();
+    for (id, order) in orders.filter(|(_, order)| order.len() >= ring.size()) {
+        let host = |rank: u32| {
+            let host = log.ranks.get(&(id.clone()?, rank))?;
+            node(fabric, host.as_ref())
+        };
+        unknown.extend(order.iter().filter(|rank| host(**rank).is_none()));
+        let next = order.iter().cycle().skip(1);
+        let crosses: Vec<String> = order
+            .iter()
+            .zip(next)
+            .filter_map(|(rank, next)| Some((host(*rank)?, host(*next)?)))
+            .filter(|(one, other)| one != other && !are_neighbours(fabric, *one, *other))
+            .map(|(one, other)| format!("{} to {}", fabric.hosts[one], fabric.hosts[other]))
+            .collect();
+        if !crosses.is_empty() {
+            let ranks: Vec<String> = order.iter().map(u32::to_string).collect();
+            crossing.insert(format!("{} ({})", ranks.join(" "), list(crosses)));
+        }
+    }
+    let hosts = list(ring.nodes.iter().map(|node| &node.host));
+    let crossing = (!crossing.is_empty()).then(|| {
+        let found = format!(
+            "rings of NCCL join opposite nodes, which no cable joins: {}",
+            shown(crossing.into_iter().collect())
+        );
+        Finding::problem("nccl-log-ring-order", found, "rings along the cables").advise(format!(
+            "give the ranks to the hosts in the order of the cables: {hosts}"
+        ))
+    });
+    let unknown = (!unknown.is_empty()).then(|| {
+        let ranks = shown(unknown.iter().map(u32::to_string).collect());
+        Finding::not_observed(
+            "nccl-log-ring-order",
+            "whether the rings of NCCL follow the cables",
+            format!("the log does not tell the hosts of ranks {ranks}"),
+            "the logs of all ranks in one",
+        )
+    });
+    (crossing, unknown)
 }
 
 /// The first of several, and how many more there are.
@@ -600,6 +1330,43 @@ fn shown(all: Vec<String>) -> String {
         more => format!(", and {more} more"),
     };
     format!("{}{more}", list(all.into_iter().take(FEW)))
+}
+
+/// Whether a cable joins ports of these hosts.
+fn are_neighbours(fabric: &Fabric, one: usize, other: usize) -> bool {
+    let far = |port| fabric.end(port).map(|far| fabric.ports[far].node);
+    let own = fabric.of_host(one).into_iter();
+    own.filter_map(far).any(|node| node == other)
+}
+
+/// Trees that could not be connected, or are not yet: they join opposite nodes.
+fn of_trees(log: &Log, fabric: &Fabric) -> Option<Finding> {
+    let node = |address| Some(fabric.ports[fabric.with_address(address)?].node);
+    let opposite = |(local, remote): (Ipv4Addr, Ipv4Addr)| {
+        let ends = node(local).zip(node(remote));
+        ends.is_some_and(|(one, other)| one != other && !are_neighbours(fabric, one, other))
+    };
+    let ring = log.ring_only || log.no_trees;
+    // A line that does not tell the ends tells the time.
+    let mut of_trees = log.of_trees.iter();
+    let failed = log.tree_failed || !ring && of_trees.any(|pair| pair.is_none_or(opposite));
+    let mut processes = log.processes.values();
+    let finding = if failed {
+        Finding::problem(
+            TREE,
+            "all rings are connected and no tree is: connecting the trees failed",
+            "trees turned off on a switchless ring",
+        )
+    } else if !ring && processes.any(Connected::waits_for_trees) {
+        Finding::warning(
+            TREE,
+            "all rings are connected and no tree is, yet: connecting one fails on a switchless ring",
+            "trees turned off on a switchless ring",
+        )
+    } else {
+        return None;
+    };
+    Some(finding.advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"))
 }
 
 /// Queue pairs that found no way, by what their addresses are to each other.
@@ -616,14 +1383,9 @@ fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
             }
             (Some(one), Some(other)) => {
                 let (a, b) = (&fabric.ports[one.min(other)], &fabric.ports[one.max(other)]);
-                let are_neighbours = fabric.of_host(a.node).into_iter().any(|port| {
-                    fabric
-                        .end(port)
-                        .is_some_and(|far| fabric.ports[far].node == b.node)
-                });
                 let what = if a.node == b.node {
                     format!("{} and {} of one host", a.label(), b.label())
-                } else if are_neighbours {
+                } else if are_neighbours(fabric, a.node, b.node) {
                     format!("{} and {} of two cables", a.label(), b.label())
                 } else {
                     format!("opposite nodes {} and {}", a.host, b.host)
@@ -715,7 +1477,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         .map(|node| fabric.of_host(node).len())
         .max()
         .unwrap_or(0);
-    if log.lines == 0 && log.ready.is_empty() && log.errors.is_empty() {
+    if log.lines == 0 && log.ready.is_empty() && log.errors.is_empty() && log.statuses.is_empty() {
         return push(Finding::not_observed(
             "nccl-log-empty",
             "NCCL",
@@ -822,18 +1584,23 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         if is_strange {
             push(finding);
         } else {
-            notes.push(
-                Finding {
-                    severity: Severity::Warning,
-                    ..finding
-                }
-                .at(&log.name),
-            );
+            notes.push(finding.at(&log.name));
         }
     }
-    if let Some(finding) = of_sockets(log, fabric) {
+    let (crossing, unknown) = of_orders(log, fabric);
+    let all = [
+        of_channels(log, fabric),
+        of_versions(log),
+        of_begun(log),
+        crossing,
+    ];
+    for finding in of_sockets(log, fabric)
+        .into_iter()
+        .chain(all.into_iter().flatten())
+    {
         push(finding);
     }
+    notes.extend(unknown.map(|note| note.at(&log.name)));
     if log.lines > 0 && log.net == 0 {
         push(
             Finding::not_observed(
@@ -845,23 +1612,10 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .advise("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"),
         );
     }
-    if log.rings && !log.trees && !log.ring_only {
-        // NCCL may connect trees when the first one is used.
-        let failed = log.tree_failed || !log.errors.is_empty();
-        let found = if failed {
-            "all rings are connected and no tree is: connecting the trees failed"
-        } else {
-            "all rings are connected and no tree is, yet: connecting one fails on a switchless ring"
-        };
-        let wanted = "trees turned off on a switchless ring";
-        let finding = if failed {
-            Finding::problem("nccl-log-tree", found, wanted)
-        } else {
-            Finding::warning("nccl-log-tree", found, wanted)
-        };
-        push(finding.advise("NCCL_SWITCHLESS_RING_ONLY=1 with the library of the switchless ring (NCCL_SKIP_TREE_CONNECT alone is not enough)"));
+    if let Some(finding) = of_trees(log, fabric) {
+        push(finding);
     }
-    if log.rings && log.ring_only {
+    if log.ring_only && log.processes.values().any(|process| process.rings) {
         notes.push(
             Finding::warning(
                 "nccl-log-ring-only",
@@ -927,15 +1681,82 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             seen.extend(no_paths.take().into_iter().flatten());
             continue;
         }
-        let mut push = |finding: Finding| seen.push(Seen::ring(finding.at(&log.name)));
-        if told.insert(error.code) {
-            let finding = Finding::problem(
-                error.code,
-                format!("{} ({})", error.found, count(*times as usize, "line")),
-                error.wanted,
-            );
-            push(finding.advise(error.advice));
+        if error.code == UNREACHABLE {
+            let finding = of_unreachable(log, fabric, error, *times);
+            seen.push(Seen::ring(finding.at(&log.name)));
+            continue;
         }
+        // Of events, each kind has its own meaning.
+        let is_event = error.code.starts_with("nccl-log-event-");
+        if !told.insert(if is_event { error.found } else { error.code }) {
+            continue;
+        }
+        let found = format!("{} ({})", error.found, lines(*times));
+        match error.severity() {
+            Some(severity) => {
+                let finding = Finding::problem(error.code, found, error.wanted);
+                let finding = Finding {
+                    severity,
+                    ..finding
+                }
+                .advise(error.advice);
+                seen.push(Seen::ring(finding.at(&log.name)));
+            }
+            None => {
+                let note = Finding::warning(error.code, found, error.wanted);
+                notes.push(note.at(&log.name));
+            }
+        }
+    }
+    let statuses = log.statuses.iter();
+    seen.extend(statuses.map(|(status, times)| {
+        Seen::ring(of_status(*status, *times, log.lines > 0).at(&log.name))
+    }));
+    let qp = ["nccl-log-no-path", "nccl-log-qp-"];
+    let failed = |i: &usize| qp.iter().any(|code| ERRORS[*i].code.starts_with(code));
+    if log.retries > 0 && !log.errors.keys().any(failed) {
+        let found = format!(
+            "queue pairs were tried again before they found a way, if they did ({})",
+            lines(log.retries)
+        );
+        let finding = Finding::warning("nccl-log-retried", found, "a way at the first try")
+            .advise("ip neigh show dev DEVICE on both ends: who answers late, or not at first? ethtool DEVICE: did the link just come up?");
+        seen.push(Seen::ring(finding.at(&log.name)));
+    }
+}
+
+/// What a failed completion tells.
+fn of_status(status: u32, times: u64, is_of_nccl: bool) -> Finding {
+    let known = STATUSES.get(status as usize);
+    let (_, meaning, matter) = known
+        .copied()
+        .unwrap_or(("", "a completion failed", Matter::Queue));
+    let name = known.map_or(String::new(), |(name, ..)| format!(", IBV_WC_{name}"));
+    let found = format!("{meaning} (status {status}{name}; {})", lines(times));
+    match matter {
+        Matter::Path => Finding::problem(
+            "nccl-log-retries",
+            format!("{meaning} (status {status}): packets of this size or path do not arrive ({})", lines(times)),
+            "acknowledgements",
+        )
+        .advise(if is_of_nccl {
+            "large messages alone: the MTU of one end; an opposite node alone: rule or marker (hairpin-mesh probe); one queue pair alone: its source port is the marker's"
+        } else {
+            "perftest to an opposite node needs --flow_label=16383 and the same -x on both ends; large messages alone: the MTU of one end"
+        }),
+        Matter::Receiver => Finding::problem(
+            "nccl-log-status-receiver",
+            found,
+            "a peer that receives",
+        )
+        .advise("packets arrive: the peer hangs, or is slow; its log, and whether its process lives"),
+        Matter::Peer => Finding::problem("nccl-log-status-peer", found, "requests that the peer takes")
+            .advise("the first error in the peer's log; the same library on all hosts (hairpin-mesh doctor --nccl-library PATH HOST...)"),
+        Matter::Memory => Finding::problem("nccl-log-status-memory", found, "memory that stays registered while it is used")
+            .advise("no cable does this: the program, the library or the driver of the memory; the same versions on all hosts, and journalctl -k of that time"),
+        Matter::Queue => Finding::problem("nccl-log-status-queue", found, "requests that the queue pair takes").advise(QUEUES),
+        Matter::Before => Finding::warning("nccl-log-end-flushed", found, "the failure before it")
+            .advise(QUEUES),
     }
 }
 
@@ -954,7 +1775,16 @@ mod tests {
         let log = Log::read("x.log", text);
         assert_eq!(log.listeners, [(2, 4)].into());
         assert_eq!(log.overrides, [(2, 0, false), (1, 0, true)].into());
-        assert!(log.rings && !log.trees && !log.ring_only);
+        let connected = Connected {
+            rings: true,
+            ..Connected::default()
+        };
+        assert_eq!(
+            log.processes,
+            [(Some(("spark1".into(), 1)), connected)].into()
+        );
+        assert_eq!(log.of_trees, [None].into());
+        assert!(!log.ring_only && !log.no_trees);
         assert_eq!(
             log.ready,
             [(4, vec!["rocep1s0f0".into(), "rocep1s0f1".into()])].into()
@@ -989,17 +1819,63 @@ mod tests {
 
     #[test]
     fn the_host_of_a_line_is_in_front_of_its_process_and_thread() {
-        let of = |line: &str| host(line);
-        let spark1 = Some("spark1".to_owned());
-        assert_eq!(of("spark1:4711:4720 [0] NCCL INFO x"), spark1);
-        assert_eq!(
-            of("12:00:01 (Worker pid=3) spark1:110: 61 [0] NCCL INFO x"),
-            spark1
-        );
-        assert_eq!(of("[0] NCCL INFO x spark1:1:2"), None);
-        assert_eq!(of(":1:2 [0] NCCL INFO"), None);
-        assert_eq!(of("a:b:c d:1 e::1 [0] NCCL INFO"), None);
-        assert_eq!(of("spark1:1:2 [0] NCCL"), None);
+        let of = |line: &str| {
+            origin(line).map(|((host, process), thread)| format!("{host} {process} {thread}"))
+        };
+        for (line, wanted) in [
+            ("spark1:4711:4720 [0] NCCL INFO x", Some("spark1 4711 4720")),
+            (
+                "12:00:01 (Worker pid=3) spark1:110: 61 [0] NCCL INFO x",
+                Some("spark1 110 61"),
+            ),
+            (
+                "spark1:1:2 [0] misc/ibvwrap.cc:301 NCCL WARN x",
+                Some("spark1 1 2"),
+            ),
+            ("spark1:1: [0] NCCL INFO x", Some("spark1 1 0")),
+            ("[0] NCCL INFO x spark1:1:2", None),
+            (":1:2 [0] NCCL INFO", None),
+            ("a:b:c d:1 e::1 f:1:g [0] NCCL INFO", None),
+            ("spark1:1:2 [0] NCCL", None),
+        ] {
+            assert_eq!(of(line).as_deref(), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_environment_leaves_trees_out_by_the_algorithm() {
+        let of = |line: &str| Log::read("x", line.as_bytes()).no_trees;
+        for value in [
+            "Ring",
+            "ring",
+            "allreduce:ring;broadcast:ring",
+            "^Tree",
+            "^tree,nvls",
+        ] {
+            assert!(
+                of(&format!(
+                    "NCCL INFO NCCL_ALGO set by environment to {value}"
+                )),
+                "{value}"
+            );
+        }
+        for value in ["Tree", "ring,tree", "^ring", "", "nvls"] {
+            assert!(
+                !of(&format!(
+                    "NCCL INFO NCCL_ALGO set by environment to {value}"
+                )),
+                "{value}"
+            );
+        }
+        assert!(of(
+            "NCCL INFO NCCL_SWITCHLESS_RING_ONLY set by environment to 1."
+        ));
+        assert!(!of(
+            "NCCL INFO NCCL_SWITCHLESS_RING_ONLY set by environment to 0."
+        ));
+        assert!(!of(
+            "NCCL INFO NCCL_IB_HCA set by environment to NCCL_ALGO=Ring"
+        ));
     }
 
     #[test]
@@ -1042,6 +1918,159 @@ mod tests {
         );
         assert_eq!(log.no_path.values().sum::<u64>(), 512);
         assert_eq!(log.errors.values().sum::<u64>(), 4000);
+    }
+
+    #[test]
+    fn the_status_of_a_completion_is_read_by_its_name_its_number_or_its_text() {
+        assert_eq!(STATUSES.len(), 24);
+        for (number, (name, meaning, _)) in STATUSES.iter().enumerate().skip(1) {
+            let number = number as u32;
+            assert!(!meaning.is_empty());
+            for line in [
+                format!(
+                    "Got completion from peer x with status=IBV_WC_{name}({number}) opcode=IBV_WC_SEND(0)"
+                ),
+                format!(
+                    "Got completion from peer x with status={number} opcode=0 len=0 vendor err 129"
+                ),
+                format!(" Failed status {number}: wr_id 0 syndrom 0x81"),
+                format!(" Failed status some words ({number}): wr_id 0 syndrom 0x81"),
+            ] {
+                assert_eq!(status(&line), Some(number), "{line}");
+            }
+        }
+        for (line, wanted) in [
+            ("transport retry counter exceeded", Some(12)),
+            ("RNR retry counter exceeded", Some(13)),
+            ("(IBV_WC_LOC_PROT_ERR) on queue pair 7", Some(4)),
+            ("WC_RETRY_EXC_ERR", Some(12)),
+            ("WC_RNR_RETRY_EXC_ERR", Some(13)),
+            ("Completion with status=IBV_WC_NEW_ERR(77)", Some(77)),
+            (
+                "Completion with error at client: Failed status 10",
+                Some(10),
+            ),
+            ("completion with status=IBV_WC_SUCCESS(0) opcode=1", None),
+            ("completion with status=0", None),
+            ("completion with status=99999999999", None),
+            ("the process ended with status=12", None),
+            ("opcode=IBV_WC_SEND(0)", None),
+        ] {
+            assert_eq!(status(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_devices_and_orders_of_ranks_are_read_where_they_are_plain() {
+        let all =
+            |names: &[&str]| -> Vec<String> { names.iter().map(|n| (*n).to_owned()).collect() };
+        assert_eq!(
+            numbered("[0]a:1/RoCE [1]b:1/RoCE [RO]; OOB c:10.0.0.1<0>"),
+            all(&["a", "b"])
+        );
+        assert_eq!(numbered("[0]a:1/RoCE [2]b:1/RoCE"), all(&["a"]));
+        assert_eq!(numbered("[0]a:1/RoCE [1]={[0] a:1/RoCE}"), all(&[]));
+        assert_eq!(numbered("4"), all(&[]));
+        let of = |line: &str| order(&format!("h:1:1 [0] NCCL INFO {line}"));
+        assert_eq!(
+            of("Channel 00/04 :    0   2   1   3"),
+            Some(vec![0, 2, 1, 3])
+        );
+        assert_eq!(of("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"), None);
+        assert_eq!(of("Channel x/04 : 0 1"), None);
+        assert_eq!(of("Channel 00/x : 0 1"), None);
+        assert_eq!(of("Ring 00 : 0 1"), None);
+        let ranks = |n: u32| (0..n).map(|rank| format!(" {rank}")).collect::<String>();
+        let of_many = |n| of(&format!("Channel 00/04 :{}", ranks(n)));
+        assert_eq!(of_many(64).map(|order| order.len()), Some(64));
+        assert_eq!(of_many(65), None);
+    }
+
+    #[test]
+    fn of_processes_and_communicators_some_are_kept() {
+        let lines = (0..300).map(|i| {
+            let line = format!("h{i}:1:1 [0] NCCL INFO");
+            let events = [
+                format!("NCCL version 2.{i}.0+cuda13.0"),
+                format!("comm 0x1 rank {i} nranks 4 commId 0x{i} - Init START"),
+                format!("Channel 00/04 : {i} 1"),
+                format!("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/{i}"),
+                format!(
+                    "socketStartConnect: Connect to 10.0.{}.{}<1> failed : No route to host",
+                    i / 200,
+                    i % 200
+                ),
+                format!("Got completion from peer x with status={}", i + 1),
+                format!("ListenerRouting format=ipv4-v1 advertised={i} observed=1"),
+                format!("RoCEnante ready: world={i} hcas=a"),
+            ];
+            events.map(|event| format!("{line} {event}\n")).concat()
+        });
+        let log = Log::read("x", lines.collect::<String>().as_bytes());
+        assert_eq!(
+            [
+                log.versions.len(),
+                log.begun.len(),
+                log.ranks.len(),
+                log.orders.len(),
+                log.processes.len(),
+                log.unreachable.len(),
+                log.statuses.len(),
+                log.listeners.len(),
+                log.ready.len(),
+            ],
+            [MOST; 9]
+        );
+        let lines = (0..300).map(|i| format!("h:1:1 [0] NCCL INFO x via NET/IB/{i}\n"));
+        let log = Log::read("x", lines.collect::<String>().as_bytes());
+        let used = |connected: &Connected| connected.used.len();
+        assert_eq!(log.processes.values().map(used).max(), Some(MOST));
+    }
+
+    #[test]
+    fn a_communicator_is_complete_where_it_began_or_in_a_later_process_of_its_rank() {
+        let begun = |lines: &[&str]| {
+            let log = Log::read("x", lines.join("\n").as_bytes());
+            log.begun.len()
+        };
+        const START: &str = "h:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1 - Init START";
+        assert_eq!(begun(&[START]), 1);
+        assert_eq!(begun(&["h:1:1 [0] NCCL INFO Trees [0] -1/-1/-1->0->1"]), 1);
+        for (complete, left) in [
+            ("h:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1", 0),
+            // Another thread, which has a communicator of its own.
+            ("h:1:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("h:2:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 0),
+            ("h:2:2 [0] NCCL INFO comm 0x1 rank 1 nranks 4 commId 0x2", 1),
+            ("i:2:2 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+        ] {
+            let complete = format!("{complete} - Init COMPLETE");
+            assert_eq!(begun(&[START, &complete]), left, "{complete}");
+        }
+    }
+
+    #[test]
+    fn a_device_reaches_no_other_host_by_its_name_or_its_address() {
+        for name in [
+            "lo",
+            "docker0",
+            "br-0a1b2c",
+            "virbr0",
+            "veth0a1b",
+            "cni0",
+            "podman1",
+            "lxcbr0",
+        ] {
+            assert!(is_local(name, None), "{name}");
+        }
+        for name in ["enP7s7", "eth0", "br0", "wlP9s9", "lob0"] {
+            assert!(
+                !is_local(name, Some(Ipv4Addr::new(192, 168, 77, 1))),
+                "{name}"
+            );
+        }
+        assert!(is_local("eth0", Some(Ipv4Addr::new(127, 0, 1, 1))));
     }
 
     #[test]
