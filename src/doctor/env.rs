@@ -13,7 +13,7 @@ use crate::doctor::mesh::has_rules;
 use crate::doctor::nccl::printable;
 use crate::finding::Finding;
 use crate::json::DocumentError;
-use crate::names::{HostName, quoted};
+use crate::names::{Cidr, HostName, quoted};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{PREFERRED_GID_INDEX, size_cap};
 use crate::plan::{Choices, OppositePaths, Plan, RouteStrategy, assemble, derive};
@@ -203,6 +203,30 @@ impl Environment {
     fn get(&self, name: &str) -> Option<&str> {
         let mut with = self.variables.iter().rev().filter(|(own, _)| own == name);
         with.next().map(|(_, value)| value.as_str())
+    }
+
+    /// Names that have a space before their `=`, each once.
+    fn apart(&self) -> Vec<String> {
+        let apart = self.other.windows(2).filter_map(|pair| {
+            let [(_, name), (_, rest)] = pair else {
+                return None;
+            };
+            (is_ours(name) && is_name(name) && rest.starts_with('=')).then_some(name.clone())
+        });
+        apart.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether it was meant to be set, but for a space.
+    fn is_apart(&self, name: &str) -> bool {
+        match self.get(name) {
+            None => self.apart().iter().any(|own| own == name),
+            Some(value) => {
+                let before = |(before, _): &(Option<(String, String)>, String)| {
+                    before.as_ref().is_some_and(|(own, _)| own == name)
+                };
+                value.is_empty() && self.other.iter().any(before)
+            }
+        }
     }
 
     fn has_any(&self, start: &str) -> bool {
@@ -558,7 +582,10 @@ impl Look<'_, '_> {
         // character belongs to it.
         let is_unknown = self.env.get(name).is_some_and(is_made_elsewhere);
         let is_cut = name != PEER_MAPS && self.env.cut.iter().any(|(own, _)| own == name);
-        if is_unknown && finding.code != NOT_IN_FILE || is_cut && finding.code != CUT {
+        if is_unknown && finding.code != NOT_IN_FILE
+            || is_cut && finding.code != CUT
+            || finding.code != NO_ASSIGNMENT && self.env.is_apart(name)
+        {
             return;
         }
         let mut finding = match &self.env.of_services[..] {
@@ -626,6 +653,7 @@ pub(super) fn look(
     hcas(&mut look, "NCCL_IB_HCA");
     gid_index(&mut look, "B12X_ROCE_GID_INDEX");
     gid_index(&mut look, "NCCL_IB_GID_INDEX");
+    gid_selection(&mut look);
     caps(&mut look);
     maps(&mut look, plan, ordered);
     engine(&mut look);
@@ -635,6 +663,7 @@ pub(super) fn look(
 
 const NOT_IN_FILE: &str = "env-not-expanded";
 const CUT: &str = "env-shell-cut";
+const NO_ASSIGNMENT: &str = "env-no-assignment";
 const PEER_MAPS: &str = "B12X_ROCE_PEER_HCA_MAPS";
 
 /// Whether a value is another variable's, or what a command prints.
@@ -742,6 +771,7 @@ fn sockets(look: &mut Look) {
             continue;
         }
         written_otherwise(look, variable, value, &sockets, &devices);
+        loopback(look, variable, value, &sockets);
         let meant = sockets.meant(&devices.fabric);
         if !meant.is_empty() {
             look.warning(
@@ -759,6 +789,24 @@ fn sockets(look: &mut Look) {
 }
 
 pub(super) const MANAGEMENT: &str = "the device of the management network";
+
+/// Every node has this device, and reaches itself alone over it. It is the first of those that a list means.
+fn loopback(look: &mut Look, variable: &str, value: &str, sockets: &Sockets) {
+    const CODE: &str = "env-socket-loopback";
+    let mut items = sockets.items.iter();
+    let is_meant = |item: &&str| sockets.is_meant(item, "lo");
+    let found = format!(
+        "{} means lo, over which no other node is reached",
+        quoted(value)
+    );
+    if items.clone().any(|item| is_meant(item)) {
+        if items.all(|item| is_meant(item)) {
+            look.problem(variable, CODE, found, MANAGEMENT);
+        } else {
+            look.warning(variable, CODE, found, MANAGEMENT);
+        }
+    }
+}
 
 /// Exclusion leaves the choice to NCCL, which takes the first device that is left, or several.
 fn excluded(look: &mut Look, variable: &str, value: &str, sockets: &Sockets, devices: &Devices) {
@@ -856,34 +904,49 @@ fn words_that_assign_nothing(look: &mut Look) {
                 || word.starts_with(list)
                 || ports.any(|port| fabric.device(port) == device))
     };
-    let rest: Vec<&String> = look
-        .env
-        .other
-        .iter()
-        .filter(is_rest)
-        .map(|(_, word)| word)
-        .collect();
-    let apart = look.env.other.windows(2).filter_map(|pair| {
-        let [(_, name), (_, rest)] = pair else {
-            return None;
+    // A list in pieces is one mistake, whatever the pieces.
+    let mut rest: Vec<(&String, Vec<String>)> = Vec::new();
+    for (before, word) in look.env.other.iter().filter(is_rest) {
+        let Some((name, _)) = before else { continue };
+        match rest.last_mut().filter(|(last, _)| *last == name) {
+            Some((_, words)) => words.push(quoted(word)),
+            None => rest.push((name, vec![quoted(word)])),
+        }
+    }
+    let apart = look.env.apart();
+    if !apart.is_empty() {
+        let found = format!(
+            "{} a space before {} =: a shell takes it for a command, and systemd for nothing",
+            has(&apart),
+            if apart.len() == 1 { "its" } else { "their" }
+        );
+        let found = match &apart[..] {
+            [_] => found,
+            all => format!("{} {found}", list(all)),
         };
-        (is_ours(name) && is_name(name) && rest.starts_with('=')).then_some(name.clone())
-    });
-    let apart: BTreeSet<String> = apart.collect();
-    for name in apart {
         look.problem(
-            &name,
-            "env-no-assignment",
-            "has a space before its =: a shell takes it for a command, and systemd for nothing",
+            match &apart[..] {
+                [only] => only,
+                _ => &look.env.name,
+            },
+            NO_ASSIGNMENT,
+            found,
             "NAME=VALUE without a space",
         );
     }
-    for word in rest.into_iter().take(8) {
-        let (name, shown) = (look.env.name.clone(), quoted(word));
+    for (_, words) in rest.into_iter().take(8) {
+        let name = look.env.name.clone();
+        let (word, assigns) = match &words[..] {
+            [_] => ("word", "assigns"),
+            _ => ("words", "assign"),
+        };
         look.problem(
             &name,
-            "env-no-assignment",
-            format!("the word {shown} assigns nothing: a list with a space in it ends there"),
+            NO_ASSIGNMENT,
+            format!(
+                "the {word} {} {assigns} nothing: a list with a space in it ends there",
+                list(words.iter().take(8))
+            ),
             "NAME=VALUE, no space inside a list",
         );
     }
@@ -1015,17 +1078,19 @@ fn hcas(look: &mut Look, variable: &str) {
             "the RDMA devices by name",
         );
     }
-    let list_of = value.strip_prefix('=').unwrap_or(value);
+    let list_of = value.strip_prefix('=');
+    let is_exact = list_of.is_some();
     let mut names: Vec<&str> = Vec::new();
-    for item in list_of.split(',') {
-        let name = item.split(':').next().unwrap_or_default().trim();
-        if name != item.split(':').next().unwrap_or_default() {
-            look.problem(
-                variable,
-                "env-hca-space",
-                format!("{} has a space", quoted(item)),
-                "names without",
-            );
+    let (mut spaced, mut ported) = (Vec::new(), Vec::new());
+    for item in list_of.unwrap_or(value).split(',') {
+        let (device, port) = item.split_once(':').unwrap_or((item, "1"));
+        let name = device.trim();
+        if name != device {
+            spaced.push(quoted(item));
+        }
+        // To NCCL -1 is any.
+        if !matches!(port.trim().parse(), Ok(1 | -1)) {
+            ported.push(quoted(item));
         }
         if names.contains(&name) {
             look.problem(
@@ -1036,6 +1101,18 @@ fn hcas(look: &mut Look, variable: &str) {
             );
         }
         names.push(name);
+    }
+    if !spaced.is_empty() {
+        let found = format!("{} {} a space", list(&spaced), has(&spaced));
+        look.problem(variable, "env-hca-space", found, "names without");
+    }
+    if !ported.is_empty() {
+        let found = format!(
+            "{} {} a port that no device has: a function of this NIC has port 1 alone",
+            list(&ported),
+            has(&ported)
+        );
+        look.problem(variable, "env-hca-port", found, "port 1, or none named");
     }
     let fabric = look.fabric;
     let devices = |node: usize| -> Vec<String> {
@@ -1051,28 +1128,13 @@ fn hcas(look: &mut Look, variable: &str) {
         if own.is_empty() {
             continue;
         }
-        for name in &names {
-            if own.iter().any(|device| device == name) {
-                continue;
-            }
-            let starts: Vec<&String> = own
-                .iter()
-                .filter(|device| !name.is_empty() && device.starts_with(name))
-                .collect();
-            let found = if name.is_empty() {
-                "an empty name".to_owned()
-            } else if starts.is_empty() {
-                format!("{} is no fabric device", quoted(name))
-            } else {
-                format!(
-                    "{} is the start of {}, and taken for all of them",
-                    quoted(name),
-                    list(starts)
-                )
-            };
-            told.entry((found, list(&own)))
-                .or_default()
-                .push(host.as_str());
+        let netdevs = fabric.of_host(node).into_iter();
+        let netdevs: BTreeSet<&str> = netdevs
+            .map(|port| fabric.facts(port).netdev.as_str())
+            .collect();
+        for found in unknown_hcas(&names, is_exact, &own, &netdevs) {
+            let hosts = told.entry((found, list(&own))).or_default();
+            hosts.push(host.as_str());
         }
     }
     for ((found, own), hosts) in told {
@@ -1117,6 +1179,62 @@ fn hcas(look: &mut Look, variable: &str) {
             list(&own),
         );
     }
+}
+
+fn has<T>(all: &[T]) -> &'static str {
+    match all {
+        [_] => "has",
+        _ => "have",
+    }
+}
+
+/// What is said of the names that are no devices of a host: each kind once.
+fn unknown_hcas(
+    names: &[&str],
+    is_exact: bool,
+    own: &[String],
+    netdevs: &BTreeSet<&str>,
+) -> Vec<String> {
+    let mut told = Vec::new();
+    let (mut none, mut starts) = (Vec::new(), Vec::new());
+    for name in names {
+        let meant: Vec<&String> = own
+            .iter()
+            .filter(|device| device.starts_with(name))
+            .collect();
+        if own.iter().any(|device| device == name) {
+        } else if name.is_empty() {
+            told.push("an empty name".to_owned());
+        } else if meant.is_empty() || is_exact {
+            none.push(*name);
+        } else {
+            starts.push(format!("{} is the start of {}", quoted(name), list(meant)));
+        }
+    }
+    told.dedup();
+    let shown = list(none.iter().map(|name| quoted(name)));
+    let all_start = none
+        .iter()
+        .all(|name| own.iter().any(|device| device.starts_with(name)));
+    match &none[..] {
+        [] => {}
+        all if all.iter().all(|name| netdevs.contains(name)) => {
+            let (is, what) = match all {
+                [_] => ("is the name", "a network device, not of an RDMA device"),
+                _ => ("are names", "network devices, not of RDMA devices"),
+            };
+            told.push(format!("{shown} {is} of {what}"));
+        }
+        [_] if all_start => told.push(format!(
+            "{shown} is no fabric device, and behind = no start of one"
+        )),
+        [_] => told.push(format!("{shown} is no fabric device")),
+        _ => told.push(format!("{shown} are no fabric devices")),
+    }
+    if !starts.is_empty() {
+        told.push(format!("{}, and taken for all of them", starts.join("; ")));
+    }
+    told
 }
 
 fn number<T: std::str::FromStr>(look: &mut Look, variable: &str, wanted: &str) -> Option<T> {
@@ -1187,6 +1305,43 @@ fn gid_index(look: &mut Look, variable: &str) {
             format!("index {index} is pinned, and {shown}{more}"),
             "an index that every port has, or none pinned",
         );
+    }
+}
+
+/// What NCCL selects a GID by where no index is pinned: the mesh's are RoCE v2, of IPv4.
+fn gid_selection(look: &mut Look) {
+    const CODE: &str = "env-gid-selection";
+    const RANGE: &str = "NCCL_IB_ADDR_RANGE";
+    let pinned = look.env.get("NCCL_IB_GID_INDEX");
+    if pinned.is_some_and(|index| index != "-1") {
+        return;
+    }
+    let version = "NCCL_IB_ROCE_VERSION_NUM";
+    if let Some(given) = number::<i64>(look, version, "2").filter(|given| *given != 2) {
+        let found = format!("is {given}: markers and rules are for RoCE v2");
+        look.problem(version, CODE, found, "2, or not set");
+    }
+    if look.env.get("NCCL_IB_ADDR_FAMILY") == Some("AF_INET6") {
+        let found = "is AF_INET6: the mesh's addresses are IPv4";
+        look.problem("NCCL_IB_ADDR_FAMILY", CODE, found, "AF_INET, or not set");
+    }
+    let Some(value) = look.env.get(RANGE) else {
+        return;
+    };
+    let Ok(range) = value.parse::<Cidr>() else {
+        let found = format!("is {}, which NCCL ignores", quoted(value));
+        return look.warning(RANGE, CODE, found, "ADDRESS/LENGTH, or not set");
+    };
+    let ports = look.fabric.ports.iter();
+    let outside = ports
+        .filter(|port| port.address.is_some_and(|own| !range.contains(own.address)))
+        .count();
+    if outside > 0 {
+        let found = format!(
+            "the addresses of {} are not in {range}: NCCL takes another GID there",
+            count(outside, "port")
+        );
+        look.problem(RANGE, CODE, found, "a range with all of them, or not set");
     }
 }
 
@@ -1489,6 +1644,7 @@ fn nccl(look: &mut Look) {
                     format!("is {} with NCCL_SWITCHLESS_RING_ONLY", quoted(&value)),
                     wanted.into(),
                 )),
+                None if look.env.is_apart(name) => {}
                 None => missing.push(format!("{name}={wanted}")),
             }
         }
