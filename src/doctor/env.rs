@@ -4,6 +4,8 @@
 //! looks set may not be, and what looks exact may be more.
 
 mod compose;
+mod shell;
+mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,23 +38,47 @@ pub struct Environment {
     cut: Vec<(String, char)>,
     /// Variables with a comment behind the value, which a shell alone takes for one.
     commented: Vec<(String, String)>,
-    /// The services of a compose file that it is the environment of, where others have another.
-    of_services: Vec<String>,
+    /// Of how many it is one: the services of a compose file, or the lines of a script that start something, that it
+    /// is the environment of.
+    of: Vec<String>,
     /// Those environments; the rest of this one is empty then.
     services: Vec<Environment>,
+    /// Variables that were set and taken back.
+    unset: BTreeSet<String>,
+    /// Variables of which what the file cannot show decides what they are, and the line.
+    conditional: BTreeMap<String, usize>,
+    /// What a script starts with it: the command, its line, and whether it is one that engines are started with.
+    started: Option<(String, usize, bool)>,
+    /// Variables that the command has not, since they are not exported.
+    unexported: BTreeSet<String>,
+    /// Variables of a unit's section that has none, with the section.
+    misplaced: Vec<(String, String)>,
+    /// Words of a unit that are no assignments to systemd, with a variable in them.
+    refused: Vec<String>,
+    /// Variables whose quotes are part of the value.
+    quoted: BTreeSet<String>,
+    /// Whether the lines of a script end with a CR.
+    has_returns: bool,
+    /// The line of a quote that nothing closes.
+    open_since: Option<usize>,
 }
+
+/// A name with its value.
+type Variable = (String, String);
 
 /// What a file is written for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Shell,
     Compose,
-    /// Docker's or systemd's, a unit, or a line of assignments: nothing tells which.
+    /// Of systemd.
+    Unit,
+    /// Docker's or systemd's, or a line of assignments: nothing tells which.
     Plain,
 }
 
 impl Format {
-    fn of(text: &str) -> Format {
+    fn of(name: &str, text: &str) -> Format {
         let is_key = |line: &str| {
             let line = line.trim_end();
             line == "services:" || line.trim_start().starts_with("environment:")
@@ -62,10 +88,12 @@ impl Format {
             let first = words.next().unwrap_or_default();
             SETTERS.contains(&first) && words.next().is_some_and(|word| !word.starts_with('='))
         };
-        if text.starts_with("#!") {
+        if text.starts_with("#!") || name.ends_with(".sh") {
             Format::Shell
         } else if text.lines().any(is_key) {
             Format::Compose
+        } else if unit::is_one(text) {
+            Format::Unit
         } else if text.lines().any(is_command) {
             Format::Shell
         } else {
@@ -96,71 +124,57 @@ impl Environment {
         if text.contains('\0') {
             return Err(error("has a NUL in it, a text wanted".into()));
         }
-        let too_many = || error(format!("has more than {MOST_VARIABLES} variables"));
+        let too_many = || {
+            error(format!(
+                "has more than {MOST_VARIABLES} variables, or a script without end"
+            ))
+        };
         let mut env = Environment {
             name: name.to_owned(),
             ..Environment::default()
         };
-        match Format::of(text) {
+        match Format::of(name, text) {
             Format::Compose => env.take_services(compose::read(text).ok_or_else(too_many)?),
-            format => env
-                .lines(text, format == Format::Shell)
-                .ok_or_else(too_many)?,
+            Format::Unit => unit::read(&mut env, text).ok_or_else(too_many)?,
+            Format::Shell => {
+                let whole = text.replace("\r\n", "\n");
+                env.take_starts(shell::read(name, &whole).ok_or_else(too_many)?);
+                env.has_returns = whole.len() < text.len();
+            }
+            Format::Plain => env.lines(text).ok_or_else(too_many)?,
         }
         Ok(env)
     }
 
     /// Takes lines of assignments in; none where there are too many.
-    fn lines(&mut self, text: &str, shell: bool) -> Option<()> {
-        let mut unset = 0;
+    fn lines(&mut self, text: &str) -> Option<()> {
         for line in text.lines() {
-            let mut before: Option<(String, String)> = None;
-            let Line { words, comment } = Line::of(line, shell);
+            let mut before: Option<Variable> = None;
+            let Line { words, comment } = Line::of(line);
             // A mapping of YAML. JSON is none: its values end with a comma.
             let mapping = match &words[..] {
                 [key, value] if !line.trim_start().starts_with('"') => {
-                    let key = key.text.strip_suffix(':').filter(|key| is_judged(key));
-                    key.map(|key| Word::of(format!("{key}={}", value.text)))
+                    let key = key.strip_suffix(':').filter(|key| is_judged(key));
+                    key.map(|key| format!("{key}={value}"))
                 }
                 _ => None,
             };
-            if let (Some(comment), [only], false) = (comment, &words[..], shell) {
-                let own = only.text.split_once('=').map(|(own, _)| own);
-                // In a unit a value ends before it.
+            if let (Some(comment), [only]) = (comment, &words[..]) {
+                let own = only.split_once('=').map(|(own, _)| own);
                 if let Some(own) = own.filter(|own| is_judged(own)) {
                     self.commented
                         .push((own.to_owned(), comment.trim_end().to_owned()));
                 }
             }
-            let mut command = String::new();
-            let mut unsets = false;
             for word in mapping.map_or(words, |word| vec![word]) {
-                if word.is_first && shell {
-                    before = None;
-                    unsets = word.text == "unset";
-                    command.clone_from(&word.text);
-                }
-                unsets |= command == "export" && word.text == "-n";
-                if unsets {
-                    self.unset(&word.text);
-                    unset += 1;
-                }
-                // In a unit of systemd.
-                let text = word.text.strip_prefix("Environment=").unwrap_or(&word.text);
-                if unsets || text == "export" || text == "env" {
-                    // No assignment, and no rest of one.
-                } else {
-                    match text.split_once('=') {
-                        Some((name, value)) if is_name(name) => {
-                            before = Some((name.to_owned(), value.to_owned()));
-                            self.variables.push((name.to_owned(), value.to_owned()));
-                            self.cut
-                                .extend(word.cut.map(|operator| (name.to_owned(), operator)));
-                        }
-                        _ => self.other.push((before.clone(), text.to_owned())),
+                match shell::given(&word) {
+                    Some(variable) => {
+                        before = Some(variable.clone());
+                        self.variables.push(variable);
                     }
+                    None => self.other.push((before.clone(), word)),
                 }
-                if self.variables.len() + self.other.len() + unset > MOST_VARIABLES {
+                if self.variables.len() + self.other.len() > MOST_VARIABLES {
                     return None;
                 }
             }
@@ -169,32 +183,100 @@ impl Environment {
     }
 
     /// Forgets a variable.
-    fn unset(&mut self, name: &str) {
+    fn forget(&mut self, name: &str) {
         self.variables.retain(|(own, _)| own != name);
         self.cut.retain(|(own, _)| own != name);
-        self.commented.retain(|(own, _)| own != name);
+    }
+
+    /// Forgets a variable that was set.
+    fn take_back(&mut self, name: &str) {
+        self.forget(name);
+        self.conditional.remove(name);
+        self.unset.insert(name.to_owned());
+    }
+
+    /// What a variable is depends on what the file cannot show.
+    fn depends(&mut self, name: &str, line: usize) {
+        self.variables.push((name.to_owned(), unknown_value(name)));
+        self.conditional.entry(name.to_owned()).or_insert(line);
+    }
+
+    fn judged_names(&self) -> BTreeSet<&str> {
+        let names = self.variables.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| is_judged(name)).collect()
+    }
+
+    /// Takes in what a script starts commands with; those that have the same are judged together.
+    fn take_starts(&mut self, starts: Vec<Environment>) {
+        let values = |env: &Environment| -> BTreeMap<String, String> {
+            let judged = env.variables.iter().filter(|(name, _)| is_judged(name));
+            judged.cloned().collect()
+        };
+        let mut all: Vec<Environment> = Vec::new();
+        for start in starts {
+            let label = match &start.started {
+                Some((_, line, _)) => format!("line {line}"),
+                None => "at the end".to_owned(),
+            };
+            match all.iter_mut().find(|env| values(env) == values(&start)) {
+                Some(env) => {
+                    env.unexported = &env.unexported & &start.unexported;
+                    let is_launcher =
+                        |env: &Environment| env.started.as_ref().is_some_and(|own| own.2);
+                    if is_launcher(&start) && !is_launcher(env) {
+                        env.started.clone_from(&start.started);
+                    }
+                    env.of.push(label);
+                }
+                None => all.push(Environment {
+                    of: vec![label],
+                    ..start
+                }),
+            }
+        }
+        match all.len() {
+            1 => {
+                *self = all.remove(0);
+                self.of.clear();
+            }
+            _ => self.services = all,
+        }
     }
 
     /// Takes in what services of a compose file have; services that have the same are judged together, those
     /// that have nothing that is judged are left out.
     fn take_services(&mut self, services: Vec<(String, Vec<(String, String)>)>) {
         let mut all: Vec<Environment> = Vec::new();
-        for (service, variables) in services {
+        for (service, mut variables) in services {
             if !variables.iter().any(|(name, _)| is_judged(name)) {
                 continue;
             }
-            match all.iter_mut().find(|env| env.variables == variables) {
-                Some(env) => env.of_services.push(service),
+            let mut quoted = BTreeSet::new();
+            for (name, value) in variables.iter_mut().filter(|(name, _)| is_judged(name)) {
+                if let Some(inner) = without_quotes(value) {
+                    quoted.insert(name.clone());
+                    *value = inner;
+                }
+            }
+            let service = format!("service {}", printable(&service));
+            let is_same =
+                |env: &&mut Environment| env.variables == variables && env.quoted == quoted;
+            match all.iter_mut().find(is_same) {
+                Some(env) => env.of.push(service),
                 None => all.push(Environment {
                     name: self.name.clone(),
                     variables,
-                    of_services: vec![service],
+                    quoted,
+                    of: vec![service],
                     ..Environment::default()
                 }),
             }
         }
-        match &mut all[..] {
-            [only] => self.variables = std::mem::take(&mut only.variables),
+        match all.len() {
+            1 => {
+                *self = all.remove(0);
+                self.of.clear();
+            }
             _ => self.services = all,
         }
     }
@@ -242,100 +324,49 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// A word of a line.
-struct Word {
-    text: String,
-    /// Whether a command starts with it.
-    is_first: bool,
-    /// The first of the characters in it at which a shell ends it.
-    cut: Option<char>,
+/// What is inside the quotes that a value begins and ends with.
+fn without_quotes(value: &str) -> Option<String> {
+    let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).map(str::to_owned)
 }
 
-impl Word {
-    fn of(text: String) -> Word {
-        Word {
-            text,
-            is_first: true,
-            cut: None,
-        }
-    }
-
-    /// Whether it gives a variable that is judged a value that stands here.
-    fn is_value(&self) -> bool {
-        let value = self.text.split_once('=');
-        value.is_some_and(|(name, value)| is_judged(name) && !is_made_elsewhere(value))
-    }
+/// The value of a variable of which it is not known: that which it has where the file is read.
+fn unknown_value(name: &str) -> String {
+    format!("${{{name}}}")
 }
 
-/// The words of a line as a shell splits them, and the comment that ends it.
+/// The words of a line, and the comment that ends it.
 struct Line<'t> {
-    words: Vec<Word>,
+    words: Vec<String>,
     comment: Option<&'t str>,
 }
 
 impl Line<'_> {
-    /// Outside of shells `;` and the like are letters as others are. In one they end a command; a value that they
-    /// cut is kept as it was meant.
-    fn of(line: &str, shell: bool) -> Line<'_> {
-        let mut words: Vec<Word> = Vec::new();
-        let mut word: Option<Word> = None;
+    /// Outside of shells `;` and the like are letters as others are.
+    fn of(line: &str) -> Line<'_> {
+        let mut words: Vec<String> = Vec::new();
+        let mut word: Option<String> = None;
         let mut comment = None;
         let mut quote = None;
-        let mut is_first = true;
-        // Of commands in `$()`, and of groups.
-        let (mut substituted, mut grouped) = (0, 0);
         let mut chars = line.char_indices();
-        let put = |word: &mut Option<Word>, is_first: bool, c: Option<char>| {
-            let word = word.get_or_insert_with(|| Word {
-                is_first,
-                ..Word::of(String::new())
-            });
-            word.text.extend(c);
+        let put = |word: &mut Option<String>, c: Option<char>| {
+            word.get_or_insert_with(String::new).extend(c);
         };
         while let Some((at, c)) = chars.next() {
             match (quote, c) {
                 (Some(open), c) if c == open => quote = None,
-                (Some('"') | None, '\\') => put(&mut word, is_first, chars.next().map(|(_, c)| c)),
-                (Some(_), c) => put(&mut word, is_first, Some(c)),
+                (Some('"') | None, '\\') => put(&mut word, chars.next().map(|(_, c)| c)),
+                (Some(_), c) => put(&mut word, Some(c)),
                 (None, '\'' | '"') => {
                     quote = Some(c);
-                    put(&mut word, is_first, None);
+                    put(&mut word, None);
                 }
                 (None, '#') if word.is_none() => {
                     comment = Some(&line[at..]);
                     break;
                 }
-                (None, '(') if shell && (substituted > 0 || line[..at].ends_with('$')) => {
-                    substituted += 1;
-                    put(&mut word, is_first, Some(c));
-                }
-                (None, ')') if substituted > 0 => {
-                    substituted -= 1;
-                    put(&mut word, is_first, Some(c));
-                }
-                (None, c) if c.is_whitespace() && substituted == 0 => {
-                    is_first &= word.is_none();
-                    words.extend(word.take());
-                }
-                (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') if shell && substituted == 0 => {
-                    let ours = word.as_mut().filter(|word| word.is_value());
-                    match ours.filter(|_| is_cut(&line[at..], grouped > 0)) {
-                        Some(word) => {
-                            word.cut.get_or_insert(c);
-                            word.text.push(c);
-                        }
-                        None => {
-                            words.extend(word.take());
-                            is_first = !matches!(c, '<' | '>');
-                            match c {
-                                '(' => grouped += 1,
-                                ')' => grouped = (grouped - 1).max(0),
-                                _ => {}
-                            }
-                        }
-                    }
-                }
-                (None, c) => put(&mut word, is_first, Some(c)),
+                (None, c) if c.is_whitespace() => words.extend(word.take()),
+                (None, c) => put(&mut word, Some(c)),
             }
         }
         words.extend(word);
@@ -343,37 +374,10 @@ impl Line<'_> {
     }
 }
 
-/// Whether what stands behind a value, from a shell's operator on, was meant as part of it: the operator ends no
-/// line, and no command comes behind it.
-fn is_cut(rest: &str, grouped: bool) -> bool {
-    let operators = [';', '&', '|', '<', '>', '(', ')'];
-    let behind = rest.trim_start_matches(operators);
-    let is_apart = behind.starts_with(char::is_whitespace);
-    let mut words = behind.split_whitespace();
-    let Some(whole) = words.next().filter(|word| !word.starts_with('#')) else {
-        return rest.starts_with('(');
-    };
-    match rest.chars().next() {
-        Some('(') => return true,
-        Some(')') if grouped => return false,
-        Some('<' | '>') => {
-            return !is_apart && !rest[1..].starts_with('&') && !behind.starts_with("/dev/");
-        }
-        _ => {}
-    }
-    let first = whole.split(operators).next().unwrap_or_default();
-    if let Some((name, _)) = first.split_once('=') {
-        return !is_name(name);
-    }
-    // A word alone is what a list goes on with sooner than a command.
-    let is_command = first.starts_with(['.', '/', '~', '$', '"', '\'', '{', '}', '['])
-        || SETTERS.contains(&first)
-        || [
-            "then", "do", "done", "else", "fi", "esac", "set", "exec", "exit", "return",
-        ]
-        .contains(&first)
-        || first == whole && words.next().is_some_and(|next| !next.contains('='));
-    !is_apart && !is_command
+/// Whether a word behind a value is the rest of a list with a space in it.
+fn is_rest_of(value: &str, word: &str) -> bool {
+    let list = |c: char| matches!(c, ',' | ';');
+    value.is_empty() || value.ends_with(list) || word.starts_with(list)
 }
 
 /// Names that NCCL or the library of the switchless ring reads.
@@ -588,15 +592,7 @@ impl Look<'_, '_> {
         {
             return;
         }
-        let mut finding = match &self.env.of_services[..] {
-            [] => finding.at(name),
-            services => finding.at(format!(
-                "{name} (service {})",
-                list(services.iter().map(|service| printable(service)).take(8))
-            )),
-        };
-        finding.host = None;
-        self.seen.push(Seen::ring(finding));
+        self.seen.push(Seen::ring(finding.at(name)));
     }
 
     fn problem(
@@ -629,8 +625,24 @@ pub(super) fn look(
     seen: &mut Vec<Seen>,
 ) {
     if !env.services.is_empty() {
+        let mut places: BTreeMap<Finding, Vec<&str>> = BTreeMap::new();
+        let mut order: Vec<Finding> = Vec::new();
         for service in &env.services {
-            look(service, fabric, plan, ordered, seen);
+            let mut own = Vec::new();
+            look(service, fabric, plan, ordered, &mut own);
+            for Seen { finding, .. } in own {
+                let labels = places.entry(finding.clone()).or_default();
+                if labels.is_empty() {
+                    order.push(finding);
+                }
+                labels.extend(service.of.iter().map(String::as_str));
+            }
+        }
+        for finding in order {
+            let labels = places.remove(&finding).unwrap_or_default();
+            let labels = list(labels.into_iter().take(8)).replace(", service ", ", ");
+            let name = finding.object.clone().unwrap_or_default();
+            seen.push(Seen::ring(finding.at(format!("{name} ({labels})"))));
         }
         return;
     }
@@ -639,10 +651,14 @@ pub(super) fn look(
         look.warning(
             &env.name,
             "env-nothing-read",
-            "nothing in it sets anything of the engine or of NCCL",
+            match env.unset.is_empty() {
+                true => "nothing in it sets anything of the engine or of NCCL",
+                false => "what it sets of the engine or of NCCL it takes back",
+            },
             "NAME=VALUE, as a shell or systemd reads it, or NAME: VALUE",
         );
     }
+    not_as_written(&mut look);
     cut_by_a_shell(&mut look);
     comments(&mut look);
     words_that_assign_nothing(&mut look);
@@ -677,6 +693,7 @@ fn made_elsewhere(look: &mut Look) {
     let made: BTreeSet<&str> = variables
         .filter(|(name, value)| is_judged(name) && is_made_elsewhere(value))
         .map(|(name, _)| name.as_str())
+        .filter(|name| !look.env.conditional.contains_key(*name))
         .collect();
     if !made.is_empty() {
         let what = count(made.len(), "value");
@@ -688,6 +705,84 @@ fn made_elsewhere(look: &mut Look) {
         let name = look.env.name.clone();
         look.push(&name, finding);
     }
+}
+
+/// Values that a condition, a quote without end or a word for another shell hides; and what reads the file gives
+/// other values than stand there, or none.
+fn not_as_written(look: &mut Look) {
+    let env = look.env;
+    let name = &env.name;
+    let conditional = env.conditional.iter().filter(|(name, _)| is_judged(name));
+    let conditional: Vec<String> = conditional
+        .map(|(name, line)| format!("{name} on line {line}"))
+        .collect();
+    if !conditional.is_empty() {
+        let what = count(conditional.len(), "value");
+        let shown = list(conditional.iter().take(8));
+        let why = format!("what the file cannot show decides it ({shown})");
+        let wanted = "the values themselves";
+        let finding = Finding::not_observed("env-conditional", what, why, wanted);
+        look.push(name, finding);
+    }
+    if let Some(line) = env.open_since {
+        let what = format!("what stands behind line {line}");
+        let why = "a quote or bracket that is opened there is not closed";
+        let finding = Finding::not_observed("env-quote-open", what, why, "its end");
+        look.push(name, finding);
+    }
+    let has_any = env.variables.iter().any(|(name, _)| is_judged(name));
+    if env.has_returns && has_any {
+        let found = "its lines end with CR LF: to a shell the CR is part of the value";
+        look.problem(name, "env-carriage-return", found, "lines that end with LF");
+    }
+    if let Some((command, line, is_launcher)) = &env.started {
+        if !env.unexported.is_empty() {
+            let found = format!(
+                "{} not exported: {} on line {line} does not have {}",
+                are(&env.unexported),
+                quoted(command),
+                if env.unexported.len() == 1 {
+                    "it"
+                } else {
+                    "them"
+                }
+            );
+            let wanted = "export NAME=VALUE, or set -a before";
+            let code = "env-not-exported";
+            match is_launcher {
+                true => look.problem(name, code, found, wanted),
+                false => look.warning(name, code, found, wanted),
+            }
+        }
+    }
+    let mut sections: BTreeMap<&str, BTreeSet<&String>> = BTreeMap::new();
+    for (section, variable) in &env.misplaced {
+        sections.entry(section).or_default().insert(variable);
+    }
+    for (section, variables) in sections {
+        let found = format!(
+            "{} set in [{}], which systemd ignores",
+            are(&variables),
+            printable(section)
+        );
+        look.problem(name, "env-unit-section", found, "Environment= in [Service]");
+    }
+    if !env.refused.is_empty() {
+        let shown = list(env.refused.iter().take(8).map(|word| quoted(word)));
+        let found = format!("{shown} assigns nothing: systemd ignores it");
+        look.problem(name, NO_ASSIGNMENT, found, "Environment=NAME=VALUE");
+    }
+    if !env.quoted.is_empty() {
+        let found = format!("{} in quotes that are part of the value", are(&env.quoted));
+        let wanted = "quotes around NAME=VALUE as a whole, or none";
+        look.problem(name, "env-quotes", found, wanted);
+    }
+}
+
+/// These names, and that they are something.
+fn are<T: std::fmt::Display>(names: &BTreeSet<T>) -> String {
+    let is = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {is}", list(names.iter().take(16)))
 }
 
 /// What the facts know of the hosts' network devices: not all of them.
@@ -799,8 +894,8 @@ fn loopback(look: &mut Look, variable: &str, value: &str, sockets: &Sockets) {
         "{} means lo, over which no other node is reached",
         quoted(value)
     );
-    if items.clone().any(|item| is_meant(item)) {
-        if items.all(|item| is_meant(item)) {
+    if items.clone().any(is_meant) {
+        if items.all(is_meant) {
             look.problem(variable, CODE, found, MANAGEMENT);
         } else {
             look.warning(variable, CODE, found, MANAGEMENT);
@@ -895,14 +990,10 @@ fn words_that_assign_nothing(look: &mut Look) {
         let Some((name, value)) = before else {
             return false;
         };
-        let list = |c: char| matches!(c, ',' | ';');
         let device = word.split([',', ':']).next().unwrap_or_default();
         let mut ports = 0..fabric.ports.len();
         is_ours(name)
-            && (value.is_empty()
-                || value.ends_with(list)
-                || word.starts_with(list)
-                || ports.any(|port| fabric.device(port) == device))
+            && (is_rest_of(value, word) || ports.any(|port| fabric.device(port) == device))
     };
     // A list in pieces is one mistake, whatever the pieces.
     let mut rest: Vec<(&String, Vec<String>)> = Vec::new();
@@ -994,7 +1085,8 @@ fn comments(look: &mut Look) {
 fn repeated(look: &mut Look) {
     let mut told = BTreeSet::new();
     for (name, value) in &look.env.variables {
-        if let Some(last) = look.env.get(name).filter(|last| last != value) {
+        let last = look.env.get(name).filter(|last| last != value);
+        if let Some(last) = last.filter(|_| !is_made_elsewhere(value)) {
             if told.insert(name.clone()) {
                 look.problem(
                     name,
@@ -1537,19 +1629,22 @@ fn engine(look: &mut Look) {
     let get = |name: &str| look.env.get(name).filter(|value| !is_made_elsewhere(value));
     let ring = get("DSV41_ROCE_RING").map(str::to_owned);
     let reduce = get("SGLANG_ROCE_ALLREDUCE").map(str::to_owned);
-    if is_on(ring.as_deref()) && reduce.is_some() && !is_on(reduce.as_deref()) {
+    let unset = |name: &str| look.env.unset.contains(name);
+    let (ring_unset, reduce_unset) = (unset("DSV41_ROCE_RING"), unset("SGLANG_ROCE_ALLREDUCE"));
+    let off = |unset: bool| if unset { "is unset" } else { "is off" };
+    if is_on(ring.as_deref()) && (reduce.is_some() || reduce_unset) && !is_on(reduce.as_deref()) {
         look.problem(
             "SGLANG_ROCE_ALLREDUCE",
             "env-conflict",
-            "is off while DSV41_ROCE_RING is on",
+            format!("{} while DSV41_ROCE_RING is on", off(reduce_unset)),
             "both on, or both off",
         );
     }
-    if is_on(reduce.as_deref()) && ring.is_some() && !is_on(ring.as_deref()) {
+    if is_on(reduce.as_deref()) && (ring.is_some() || ring_unset) && !is_on(ring.as_deref()) {
         look.problem(
             "DSV41_ROCE_RING",
             "env-conflict",
-            "is off while SGLANG_ROCE_ALLREDUCE is on",
+            format!("{} while SGLANG_ROCE_ALLREDUCE is on", off(ring_unset)),
             "both on, or both off",
         );
     }
@@ -1560,6 +1655,20 @@ fn engine(look: &mut Look) {
             "is set while DSV41_ROCE_RING is off",
             "not set",
         );
+    }
+    if is_on(ring.as_deref()) {
+        let told = ["SGLANG_ROCE_ALLREDUCE", "B12X_ROCE_HCA", PEER_MAPS];
+        for name in ENGINE.iter().filter(|name| !told.contains(*name)) {
+            if look.env.unset.contains(*name) {
+                let found = "is set and unset again, and DSV41_ROCE_RING is on";
+                look.warning(
+                    name,
+                    "env-unset",
+                    found,
+                    "that of env.txt of the plan folder",
+                );
+            }
+        }
     }
     if is_on(ring.as_deref()) && super::mesh::is_absent(look.fabric) {
         look.problem(
@@ -1731,6 +1840,15 @@ mod tests {
         let before = Some(("A".to_owned(), "x,".to_owned()));
         assert_eq!(read("A=x, y").other, [(before, "y".to_owned())]);
         assert_eq!(read("A=1\nA=2").get("A"), Some("2"));
+        // A line of YAML, and one of JSON.
+        assert_eq!(read("NCCL_X: 1\n").get("NCCL_X"), Some("1"));
+        assert_eq!(read("\"NCCL_X\": 1\n").get("NCCL_X"), None);
+        let env = read("docker run --env=A=1 -eB=2 -e C=3 x");
+        let get = |name| env.get(name);
+        assert_eq!(
+            (get("A"), get("B"), get("C")),
+            (Some("1"), Some("2"), Some("3"))
+        );
         let env = read("1A=1 A-B=2 =3 --option=4");
         assert_eq!((env.variables.len(), env.other.len()), (0, 4));
     }
@@ -1793,6 +1911,16 @@ mod tests {
         ] {
             assert_eq!(cut(rest), None, "{rest}");
         }
+        for (text, c) in [
+            ("export NCCL_X=(a b)", Some('(')),
+            ("export NCCL_X=( export b)", Some('(')),
+            ("unset A; (export NCCL_X=a)>log", None),
+            ("unset A; ((export NCCL_X=a)>log)", None),
+            ("unset A; (b); export NCCL_X=a)b", Some(')')),
+        ] {
+            let all = cuts(text);
+            assert_eq!(all.first().map(|(_, c)| *c), c, "{text}");
+        }
         // What is meant is kept; a value that is made elsewhere, and what is in quotes or in `$()`, is not judged.
         assert_eq!(
             read("export NCCL_X=a;0=b;c NCCL_Y=d").get("NCCL_X"),
@@ -1839,7 +1967,9 @@ mod tests {
         let many = |count: usize| {
             Environment::read("x", format!("unset{}", " A".repeat(count)).as_bytes())
         };
-        assert!(many(4095).is_ok() && many(4096).is_err());
+        assert!(many(4096).is_ok() && many(4097).is_err());
+        let env = read("export NCCL_A=a;0 NCCL_B=b;0\nunset NCCL_A\n");
+        assert_eq!(env.cut, [("NCCL_B".to_owned(), ';')]);
     }
 
     #[test]
@@ -1877,11 +2007,14 @@ mod tests {
         let of: Vec<_> = env
             .services
             .iter()
-            .map(|env| (env.of_services.join(" "), env.get("NCCL_X")))
+            .map(|env| (env.of.join(" "), env.get("NCCL_X")))
             .collect();
         assert_eq!(
             of,
-            [("a b".to_owned(), Some("1")), ("c".to_owned(), Some("2"))]
+            [
+                ("service a service b".to_owned(), Some("1")),
+                ("service c".to_owned(), Some("2"))
+            ]
         );
         let text = "#!/bin/sh\ncat <<EOF\nservices:\n  a:\nEOF\nNCCL_X=1\n";
         assert_eq!(read(text).get("NCCL_X"), Some("1"));
@@ -1930,6 +2063,39 @@ mod tests {
         assert!(
             shown[0].contains("they are the maps of 2 paths to each opposite node"),
             "{shown:?}"
+        );
+    }
+
+    #[test]
+    fn a_port_behind_a_device_is_known_to_nccl_alone() {
+        let items = |variable: &str| Sockets::of(variable, "a:1,b").items;
+        assert_eq!(items("NCCL_SOCKET_IFNAME"), ["a", "b"].into());
+        assert_eq!(items("GLOO_SOCKET_IFNAME"), ["a:1", "b"].into());
+    }
+
+    #[test]
+    fn devices_are_all_excluded_where_some_were_known() {
+        let fabric = Fabric::of(&[], &[], None);
+        let told = |management: &[&'static str]| {
+            let mut seen = Vec::new();
+            let env = Environment::default();
+            let mut look = Look {
+                env: &env,
+                fabric: &fabric,
+                seen: &mut seen,
+            };
+            let devices = Devices {
+                fabric: ["enp1"].into(),
+                management: management.iter().copied().collect(),
+                others: BTreeSet::new(),
+            };
+            let sockets = Sockets::of("NCCL_SOCKET_IFNAME", "^en");
+            excluded(&mut look, "NCCL_SOCKET_IFNAME", "^en", &sockets, &devices);
+            seen.len()
+        };
+        assert_eq!(
+            (told(&[]), told(&["enP7"]), told(&["enP7", "wl0"])),
+            (0, 1, 0)
         );
     }
 
