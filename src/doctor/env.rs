@@ -208,10 +208,12 @@ impl Environment {
 
     /// Takes in what a script starts commands with; those that have the same are judged together.
     fn take_starts(&mut self, starts: Vec<Environment>) {
-        let values = |env: &Environment| -> BTreeMap<String, String> {
+        fn values(env: &Environment) -> BTreeMap<&str, &str> {
             let judged = env.variables.iter().filter(|(name, _)| is_judged(name));
-            judged.cloned().collect()
-        };
+            judged
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect()
+        }
         let mut all: Vec<Environment> = Vec::new();
         for start in starts {
             let label = match &start.started {

@@ -421,12 +421,22 @@ pub(super) fn named_within(text: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| is_judged(name))
 }
 
+/// Names behind a `$`.
+fn used(text: &str) -> BTreeSet<&str> {
+    let name = |rest| {
+        let rest: &str = str::strip_prefix(rest, '{').unwrap_or(rest);
+        let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        &rest[..end.unwrap_or(rest.len())]
+    };
+    text.split('$').skip(1).map(name).collect()
+}
+
 /// Reads a script; none where it is too much.
 pub(super) fn read(name: &str, text: &str) -> Option<Vec<Environment>> {
     let (parts, open) = parts(text);
     let mut shell = Shell {
         parts: &parts,
-        text,
+        used: used(text),
         functions: BTreeMap::new(),
         env: Environment {
             name: name.to_owned(),
@@ -448,16 +458,19 @@ pub(super) fn read(name: &str, text: &str) -> Option<Vec<Environment>> {
         shell.starts.push(end);
     }
     let all = std::mem::take(&mut shell.starts);
-    let is_less = |own: &Environment| {
-        all.iter().any(|other| {
-            let (less, more) = (own.judged_names(), other.judged_names());
-            let mut missing = more.difference(&less);
-            less.is_subset(&more)
-                && less.len() < more.len()
+    let names: Vec<BTreeSet<&str>> = all.iter().map(Environment::judged_names).collect();
+    // What has less than another, and took nothing of it back, was started on the way there.
+    let is_less = |own: &Environment, less: &BTreeSet<&str>| {
+        names.iter().any(|more| {
+            let mut missing = more.difference(less);
+            less.len() < more.len()
+                && less.is_subset(more)
                 && missing.all(|name| !own.unset.contains(*name))
         })
     };
-    Some(all.iter().filter(|own| !is_less(own)).cloned().collect())
+    let each = all.iter().zip(&names);
+    let last = each.filter(|(own, names)| !is_less(own, names));
+    Some(last.map(|(own, _)| own.clone()).collect())
 }
 
 /// A command of several that is not at its end yet.
@@ -472,7 +485,8 @@ struct Block<'p> {
 
 struct Shell<'p> {
     parts: &'p [Part],
-    text: &'p str,
+    /// Variables that some word takes in.
+    used: BTreeSet<&'p str>,
     /// Where the bodies of functions are.
     functions: BTreeMap<&'p str, (usize, usize)>,
     /// What is set so far.
@@ -905,15 +919,11 @@ impl<'p> Shell<'p> {
         self.is_changed &= has_own;
         self.is_set = false;
         env.started = Some((first.text.clone(), first.line, is_launcher));
-        // What is put into a word goes there without.
-        let is_used = |name: &str| {
-            let used = [format!("${name}"), format!("${{{name}")];
-            used.iter().any(|used| self.text.contains(used))
-        };
         let names = env.judged_names().into_iter();
         env.unexported = names
             .filter(|name| !self.exported.contains(name) && !own_names.contains(*name))
-            .filter(|name| !is_used(name))
+            // What is put into a word goes there without.
+            .filter(|name| !self.used.contains(name))
             .map(str::to_owned)
             .collect();
         self.starts.push(env);
@@ -990,6 +1000,7 @@ mod tests {
                 "A=1 B=2 C=3 D=4",
             ),
             ("NCCL_A=1\ndocker run -e NCCL_A=$NCCL_A x", "A=?"),
+            ("NCCL_A=1\ndocker run -e X=$NCCL_AB x", "-A=1"),
             ("NCCL_A=1\nssh h \"x --a=${NCCL_A}\"", "A=1"),
             ("export NCCL_A=1; export -n NCCL_A; python3 x", ""),
             ("export NCCL_A=1 NCCL_B=2; unset NCCL_A; python3 x", "B=2"),
