@@ -926,6 +926,8 @@ impl<'p> Shell<'p> {
             .filter(|name| !self.used.contains(name))
             .map(str::to_owned)
             .collect();
+        // Each of its variables is judged.
+        self.spend(env.variables.len().saturating_mul(64))?;
         self.starts.push(env);
         (self.starts.len() <= MOST_STARTS).then_some(())
     }
@@ -1189,6 +1191,9 @@ mod tests {
             many("A=1;", 4000).is_some()
                 && read("x", &("A=1;".repeat(4000) + &"(a);".repeat(300))).is_none()
         );
+        let all: String = (0..1000).map(|i| format!("A{i}=1;")).collect();
+        let starts = |count: usize| read("x", &(all.clone() + &"NCCL_A=1 a;".repeat(count)));
+        assert!(starts(15).is_some() && starts(17).is_none());
         assert!(many("(", 100_000).is_some() && many("a;", 100_000).is_some());
     }
 }
