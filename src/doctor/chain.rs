@@ -463,6 +463,7 @@ const CAUSES: &[Row] = &[
     ("pcie-degraded", Host, &["parity-bios"]),
     ("nccl-library-other", Host, &["nccl-library-differs"]),
     ("env-no-assignment", Ring, &["env-hca-"]),
+    ("env-unit-section", Ring, &["env-nothing-read"]),
     ("plane-unaddressed", Port, &["plane-idle"]),
     ("plane-idle", Port, &["function-idle"]),
     (

@@ -4,6 +4,8 @@
 //! looks set may not be, and what looks exact may be more.
 
 mod compose;
+mod shell;
+mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +15,7 @@ use crate::doctor::mesh::has_rules;
 use crate::doctor::nccl::printable;
 use crate::finding::Finding;
 use crate::json::DocumentError;
-use crate::names::{HostName, quoted};
+use crate::names::{Cidr, HostName, quoted};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{PREFERRED_GID_INDEX, size_cap};
 use crate::plan::{Choices, OppositePaths, Plan, RouteStrategy, assemble, derive};
@@ -36,23 +38,47 @@ pub struct Environment {
     cut: Vec<(String, char)>,
     /// Variables with a comment behind the value, which a shell alone takes for one.
     commented: Vec<(String, String)>,
-    /// The services of a compose file that it is the environment of, where others have another.
-    of_services: Vec<String>,
+    /// Of how many it is one: the services of a compose file, or the lines of a script that start something, that it
+    /// is the environment of.
+    of: Vec<String>,
     /// Those environments; the rest of this one is empty then.
     services: Vec<Environment>,
+    /// Variables that were set and taken back.
+    unset: BTreeSet<String>,
+    /// Variables of which what the file cannot show decides what they are, and the line.
+    conditional: BTreeMap<String, usize>,
+    /// What a script starts with it: the command, its line, and whether it is one that engines are started with.
+    started: Option<(String, usize, bool)>,
+    /// Variables that the command has not, since they are not exported.
+    unexported: BTreeSet<String>,
+    /// Variables of a unit's section that has none, with the section.
+    misplaced: Vec<(String, String)>,
+    /// Words of a unit that are no assignments to systemd, with a variable in them.
+    refused: Vec<String>,
+    /// Variables whose quotes are part of the value.
+    quoted: BTreeSet<String>,
+    /// Whether the lines of a script end with a CR.
+    has_returns: bool,
+    /// The line of a quote that nothing closes.
+    open_since: Option<usize>,
 }
+
+/// A name with its value.
+type Variable = (String, String);
 
 /// What a file is written for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Format {
     Shell,
     Compose,
-    /// Docker's or systemd's, a unit, or a line of assignments: nothing tells which.
+    /// Of systemd.
+    Unit,
+    /// Docker's or systemd's, or a line of assignments: nothing tells which.
     Plain,
 }
 
 impl Format {
-    fn of(text: &str) -> Format {
+    fn of(name: &str, text: &str) -> Format {
         let is_key = |line: &str| {
             let line = line.trim_end();
             line == "services:" || line.trim_start().starts_with("environment:")
@@ -62,10 +88,12 @@ impl Format {
             let first = words.next().unwrap_or_default();
             SETTERS.contains(&first) && words.next().is_some_and(|word| !word.starts_with('='))
         };
-        if text.starts_with("#!") {
+        if text.starts_with("#!") || name.ends_with(".sh") {
             Format::Shell
         } else if text.lines().any(is_key) {
             Format::Compose
+        } else if unit::is_one(text) {
+            Format::Unit
         } else if text.lines().any(is_command) {
             Format::Shell
         } else {
@@ -96,71 +124,57 @@ impl Environment {
         if text.contains('\0') {
             return Err(error("has a NUL in it, a text wanted".into()));
         }
-        let too_many = || error(format!("has more than {MOST_VARIABLES} variables"));
+        let too_many = || {
+            error(format!(
+                "has more than {MOST_VARIABLES} variables, or a script without end"
+            ))
+        };
         let mut env = Environment {
             name: name.to_owned(),
             ..Environment::default()
         };
-        match Format::of(text) {
+        match Format::of(name, text) {
             Format::Compose => env.take_services(compose::read(text).ok_or_else(too_many)?),
-            format => env
-                .lines(text, format == Format::Shell)
-                .ok_or_else(too_many)?,
+            Format::Unit => unit::read(&mut env, text).ok_or_else(too_many)?,
+            Format::Shell => {
+                let whole = text.replace("\r\n", "\n");
+                env.take_starts(shell::read(name, &whole).ok_or_else(too_many)?);
+                env.has_returns = whole.len() < text.len();
+            }
+            Format::Plain => env.lines(text).ok_or_else(too_many)?,
         }
         Ok(env)
     }
 
     /// Takes lines of assignments in; none where there are too many.
-    fn lines(&mut self, text: &str, shell: bool) -> Option<()> {
-        let mut unset = 0;
+    fn lines(&mut self, text: &str) -> Option<()> {
         for line in text.lines() {
-            let mut before: Option<(String, String)> = None;
-            let Line { words, comment } = Line::of(line, shell);
+            let mut before: Option<Variable> = None;
+            let Line { words, comment } = Line::of(line);
             // A mapping of YAML. JSON is none: its values end with a comma.
             let mapping = match &words[..] {
                 [key, value] if !line.trim_start().starts_with('"') => {
-                    let key = key.text.strip_suffix(':').filter(|key| is_judged(key));
-                    key.map(|key| Word::of(format!("{key}={}", value.text)))
+                    let key = key.strip_suffix(':').filter(|key| is_judged(key));
+                    key.map(|key| format!("{key}={value}"))
                 }
                 _ => None,
             };
-            if let (Some(comment), [only], false) = (comment, &words[..], shell) {
-                let own = only.text.split_once('=').map(|(own, _)| own);
-                // In a unit a value ends before it.
+            if let (Some(comment), [only]) = (comment, &words[..]) {
+                let own = only.split_once('=').map(|(own, _)| own);
                 if let Some(own) = own.filter(|own| is_judged(own)) {
                     self.commented
                         .push((own.to_owned(), comment.trim_end().to_owned()));
                 }
             }
-            let mut command = String::new();
-            let mut unsets = false;
             for word in mapping.map_or(words, |word| vec![word]) {
-                if word.is_first && shell {
-                    before = None;
-                    unsets = word.text == "unset";
-                    command.clone_from(&word.text);
-                }
-                unsets |= command == "export" && word.text == "-n";
-                if unsets {
-                    self.unset(&word.text);
-                    unset += 1;
-                }
-                // In a unit of systemd.
-                let text = word.text.strip_prefix("Environment=").unwrap_or(&word.text);
-                if unsets || text == "export" || text == "env" {
-                    // No assignment, and no rest of one.
-                } else {
-                    match text.split_once('=') {
-                        Some((name, value)) if is_name(name) => {
-                            before = Some((name.to_owned(), value.to_owned()));
-                            self.variables.push((name.to_owned(), value.to_owned()));
-                            self.cut
-                                .extend(word.cut.map(|operator| (name.to_owned(), operator)));
-                        }
-                        _ => self.other.push((before.clone(), text.to_owned())),
+                match shell::given(&word) {
+                    Some(variable) => {
+                        before = Some(variable.clone());
+                        self.variables.push(variable);
                     }
+                    None => self.other.push((before.clone(), word)),
                 }
-                if self.variables.len() + self.other.len() + unset > MOST_VARIABLES {
+                if self.variables.len() + self.other.len() > MOST_VARIABLES {
                     return None;
                 }
             }
@@ -169,32 +183,102 @@ impl Environment {
     }
 
     /// Forgets a variable.
-    fn unset(&mut self, name: &str) {
+    fn forget(&mut self, name: &str) {
         self.variables.retain(|(own, _)| own != name);
         self.cut.retain(|(own, _)| own != name);
-        self.commented.retain(|(own, _)| own != name);
+    }
+
+    /// Forgets a variable that was set.
+    fn take_back(&mut self, name: &str) {
+        self.forget(name);
+        self.conditional.remove(name);
+        self.unset.insert(name.to_owned());
+    }
+
+    /// What a variable is depends on what the file cannot show.
+    fn depends(&mut self, name: &str, line: usize) {
+        self.variables.push((name.to_owned(), unknown_value(name)));
+        self.conditional.entry(name.to_owned()).or_insert(line);
+    }
+
+    fn judged_names(&self) -> BTreeSet<&str> {
+        let names = self.variables.iter().map(|(name, _)| name.as_str());
+        names.filter(|name| is_judged(name)).collect()
+    }
+
+    /// Takes in what a script starts commands with; those that have the same are judged together.
+    fn take_starts(&mut self, starts: Vec<Environment>) {
+        fn values(env: &Environment) -> BTreeMap<&str, &str> {
+            let judged = env.variables.iter().filter(|(name, _)| is_judged(name));
+            judged
+                .map(|(name, value)| (name.as_str(), value.as_str()))
+                .collect()
+        }
+        let mut all: Vec<Environment> = Vec::new();
+        for start in starts {
+            let label = match &start.started {
+                Some((_, line, _)) => format!("line {line}"),
+                None => "at the end".to_owned(),
+            };
+            match all.iter_mut().find(|env| values(env) == values(&start)) {
+                Some(env) => {
+                    env.unexported = &env.unexported & &start.unexported;
+                    let is_launcher =
+                        |env: &Environment| env.started.as_ref().is_some_and(|own| own.2);
+                    if is_launcher(&start) && !is_launcher(env) {
+                        env.started.clone_from(&start.started);
+                    }
+                    env.of.push(label);
+                }
+                None => all.push(Environment {
+                    of: vec![label],
+                    ..start
+                }),
+            }
+        }
+        match all.len() {
+            1 => {
+                *self = all.remove(0);
+                self.of.clear();
+            }
+            _ => self.services = all,
+        }
     }
 
     /// Takes in what services of a compose file have; services that have the same are judged together, those
     /// that have nothing that is judged are left out.
     fn take_services(&mut self, services: Vec<(String, Vec<(String, String)>)>) {
         let mut all: Vec<Environment> = Vec::new();
-        for (service, variables) in services {
+        for (service, mut variables) in services {
             if !variables.iter().any(|(name, _)| is_judged(name)) {
                 continue;
             }
-            match all.iter_mut().find(|env| env.variables == variables) {
-                Some(env) => env.of_services.push(service),
+            let mut quoted = BTreeSet::new();
+            for (name, value) in variables.iter_mut().filter(|(name, _)| is_judged(name)) {
+                if let Some(inner) = without_quotes(value) {
+                    quoted.insert(name.clone());
+                    *value = inner;
+                }
+            }
+            let service = format!("service {}", printable(&service));
+            let is_same =
+                |env: &&mut Environment| env.variables == variables && env.quoted == quoted;
+            match all.iter_mut().find(is_same) {
+                Some(env) => env.of.push(service),
                 None => all.push(Environment {
                     name: self.name.clone(),
                     variables,
-                    of_services: vec![service],
+                    quoted,
+                    of: vec![service],
                     ..Environment::default()
                 }),
             }
         }
-        match &mut all[..] {
-            [only] => self.variables = std::mem::take(&mut only.variables),
+        match all.len() {
+            1 => {
+                *self = all.remove(0);
+                self.of.clear();
+            }
             _ => self.services = all,
         }
     }
@@ -203,6 +287,30 @@ impl Environment {
     fn get(&self, name: &str) -> Option<&str> {
         let mut with = self.variables.iter().rev().filter(|(own, _)| own == name);
         with.next().map(|(_, value)| value.as_str())
+    }
+
+    /// Names that have a space before their `=`, each once.
+    fn apart(&self) -> Vec<String> {
+        let apart = self.other.windows(2).filter_map(|pair| {
+            let [(_, name), (_, rest)] = pair else {
+                return None;
+            };
+            (is_ours(name) && is_name(name) && rest.starts_with('=')).then_some(name.clone())
+        });
+        apart.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether it was meant to be set, but for a space.
+    fn is_apart(&self, name: &str) -> bool {
+        match self.get(name) {
+            None => self.apart().iter().any(|own| own == name),
+            Some(value) => {
+                let before = |(before, _): &(Option<(String, String)>, String)| {
+                    before.as_ref().is_some_and(|(own, _)| own == name)
+                };
+                value.is_empty() && self.other.iter().any(before)
+            }
+        }
     }
 
     fn has_any(&self, start: &str) -> bool {
@@ -218,100 +326,49 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// A word of a line.
-struct Word {
-    text: String,
-    /// Whether a command starts with it.
-    is_first: bool,
-    /// The first of the characters in it at which a shell ends it.
-    cut: Option<char>,
+/// What is inside the quotes that a value begins and ends with.
+fn without_quotes(value: &str) -> Option<String> {
+    let inner = |quote: char| value.strip_prefix(quote)?.strip_suffix(quote);
+    inner('"').or_else(|| inner('\'')).map(str::to_owned)
 }
 
-impl Word {
-    fn of(text: String) -> Word {
-        Word {
-            text,
-            is_first: true,
-            cut: None,
-        }
-    }
-
-    /// Whether it gives a variable that is judged a value that stands here.
-    fn is_value(&self) -> bool {
-        let value = self.text.split_once('=');
-        value.is_some_and(|(name, value)| is_judged(name) && !is_made_elsewhere(value))
-    }
+/// The value of a variable of which it is not known: that which it has where the file is read.
+fn unknown_value(name: &str) -> String {
+    format!("${{{name}}}")
 }
 
-/// The words of a line as a shell splits them, and the comment that ends it.
+/// The words of a line, and the comment that ends it.
 struct Line<'t> {
-    words: Vec<Word>,
+    words: Vec<String>,
     comment: Option<&'t str>,
 }
 
 impl Line<'_> {
-    /// Outside of shells `;` and the like are letters as others are. In one they end a command; a value that they
-    /// cut is kept as it was meant.
-    fn of(line: &str, shell: bool) -> Line<'_> {
-        let mut words: Vec<Word> = Vec::new();
-        let mut word: Option<Word> = None;
+    /// Outside of shells `;` and the like are letters as others are.
+    fn of(line: &str) -> Line<'_> {
+        let mut words: Vec<String> = Vec::new();
+        let mut word: Option<String> = None;
         let mut comment = None;
         let mut quote = None;
-        let mut is_first = true;
-        // Of commands in `$()`, and of groups.
-        let (mut substituted, mut grouped) = (0, 0);
         let mut chars = line.char_indices();
-        let put = |word: &mut Option<Word>, is_first: bool, c: Option<char>| {
-            let word = word.get_or_insert_with(|| Word {
-                is_first,
-                ..Word::of(String::new())
-            });
-            word.text.extend(c);
+        let put = |word: &mut Option<String>, c: Option<char>| {
+            word.get_or_insert_with(String::new).extend(c);
         };
         while let Some((at, c)) = chars.next() {
             match (quote, c) {
                 (Some(open), c) if c == open => quote = None,
-                (Some('"') | None, '\\') => put(&mut word, is_first, chars.next().map(|(_, c)| c)),
-                (Some(_), c) => put(&mut word, is_first, Some(c)),
+                (Some('"') | None, '\\') => put(&mut word, chars.next().map(|(_, c)| c)),
+                (Some(_), c) => put(&mut word, Some(c)),
                 (None, '\'' | '"') => {
                     quote = Some(c);
-                    put(&mut word, is_first, None);
+                    put(&mut word, None);
                 }
                 (None, '#') if word.is_none() => {
                     comment = Some(&line[at..]);
                     break;
                 }
-                (None, '(') if shell && (substituted > 0 || line[..at].ends_with('$')) => {
-                    substituted += 1;
-                    put(&mut word, is_first, Some(c));
-                }
-                (None, ')') if substituted > 0 => {
-                    substituted -= 1;
-                    put(&mut word, is_first, Some(c));
-                }
-                (None, c) if c.is_whitespace() && substituted == 0 => {
-                    is_first &= word.is_none();
-                    words.extend(word.take());
-                }
-                (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') if shell && substituted == 0 => {
-                    let ours = word.as_mut().filter(|word| word.is_value());
-                    match ours.filter(|_| is_cut(&line[at..], grouped > 0)) {
-                        Some(word) => {
-                            word.cut.get_or_insert(c);
-                            word.text.push(c);
-                        }
-                        None => {
-                            words.extend(word.take());
-                            is_first = !matches!(c, '<' | '>');
-                            match c {
-                                '(' => grouped += 1,
-                                ')' => grouped = (grouped - 1).max(0),
-                                _ => {}
-                            }
-                        }
-                    }
-                }
-                (None, c) => put(&mut word, is_first, Some(c)),
+                (None, c) if c.is_whitespace() => words.extend(word.take()),
+                (None, c) => put(&mut word, Some(c)),
             }
         }
         words.extend(word);
@@ -319,37 +376,10 @@ impl Line<'_> {
     }
 }
 
-/// Whether what stands behind a value, from a shell's operator on, was meant as part of it: the operator ends no
-/// line, and no command comes behind it.
-fn is_cut(rest: &str, grouped: bool) -> bool {
-    let operators = [';', '&', '|', '<', '>', '(', ')'];
-    let behind = rest.trim_start_matches(operators);
-    let is_apart = behind.starts_with(char::is_whitespace);
-    let mut words = behind.split_whitespace();
-    let Some(whole) = words.next().filter(|word| !word.starts_with('#')) else {
-        return rest.starts_with('(');
-    };
-    match rest.chars().next() {
-        Some('(') => return true,
-        Some(')') if grouped => return false,
-        Some('<' | '>') => {
-            return !is_apart && !rest[1..].starts_with('&') && !behind.starts_with("/dev/");
-        }
-        _ => {}
-    }
-    let first = whole.split(operators).next().unwrap_or_default();
-    if let Some((name, _)) = first.split_once('=') {
-        return !is_name(name);
-    }
-    // A word alone is what a list goes on with sooner than a command.
-    let is_command = first.starts_with(['.', '/', '~', '$', '"', '\'', '{', '}', '['])
-        || SETTERS.contains(&first)
-        || [
-            "then", "do", "done", "else", "fi", "esac", "set", "exec", "exit", "return",
-        ]
-        .contains(&first)
-        || first == whole && words.next().is_some_and(|next| !next.contains('='));
-    !is_apart && !is_command
+/// Whether a word behind a value is the rest of a list with a space in it.
+fn is_rest_of(value: &str, word: &str) -> bool {
+    let list = |c: char| matches!(c, ',' | ';');
+    value.is_empty() || value.ends_with(list) || word.starts_with(list)
 }
 
 /// Names that NCCL or the library of the switchless ring reads.
@@ -558,18 +588,13 @@ impl Look<'_, '_> {
         // character belongs to it.
         let is_unknown = self.env.get(name).is_some_and(is_made_elsewhere);
         let is_cut = name != PEER_MAPS && self.env.cut.iter().any(|(own, _)| own == name);
-        if is_unknown && finding.code != NOT_IN_FILE || is_cut && finding.code != CUT {
+        if is_unknown && finding.code != NOT_IN_FILE
+            || is_cut && finding.code != CUT
+            || finding.code != NO_ASSIGNMENT && self.env.is_apart(name)
+        {
             return;
         }
-        let mut finding = match &self.env.of_services[..] {
-            [] => finding.at(name),
-            services => finding.at(format!(
-                "{name} (service {})",
-                list(services.iter().map(|service| printable(service)).take(8))
-            )),
-        };
-        finding.host = None;
-        self.seen.push(Seen::ring(finding));
+        self.seen.push(Seen::ring(finding.at(name)));
     }
 
     fn problem(
@@ -602,8 +627,24 @@ pub(super) fn look(
     seen: &mut Vec<Seen>,
 ) {
     if !env.services.is_empty() {
+        let mut places: BTreeMap<Finding, Vec<&str>> = BTreeMap::new();
+        let mut order: Vec<Finding> = Vec::new();
         for service in &env.services {
-            look(service, fabric, plan, ordered, seen);
+            let mut own = Vec::new();
+            look(service, fabric, plan, ordered, &mut own);
+            for Seen { finding, .. } in own {
+                let labels = places.entry(finding.clone()).or_default();
+                if labels.is_empty() {
+                    order.push(finding);
+                }
+                labels.extend(service.of.iter().map(String::as_str));
+            }
+        }
+        for finding in order {
+            let labels = places.remove(&finding).unwrap_or_default();
+            let labels = list(labels.into_iter().take(8)).replace(", service ", ", ");
+            let name = finding.object.clone().unwrap_or_default();
+            seen.push(Seen::ring(finding.at(format!("{name} ({labels})"))));
         }
         return;
     }
@@ -612,10 +653,14 @@ pub(super) fn look(
         look.warning(
             &env.name,
             "env-nothing-read",
-            "nothing in it sets anything of the engine or of NCCL",
+            match env.unset.is_empty() {
+                true => "nothing in it sets anything of the engine or of NCCL",
+                false => "what it sets of the engine or of NCCL it takes back",
+            },
             "NAME=VALUE, as a shell or systemd reads it, or NAME: VALUE",
         );
     }
+    not_as_written(&mut look);
     cut_by_a_shell(&mut look);
     comments(&mut look);
     words_that_assign_nothing(&mut look);
@@ -626,6 +671,7 @@ pub(super) fn look(
     hcas(&mut look, "NCCL_IB_HCA");
     gid_index(&mut look, "B12X_ROCE_GID_INDEX");
     gid_index(&mut look, "NCCL_IB_GID_INDEX");
+    gid_selection(&mut look);
     caps(&mut look);
     maps(&mut look, plan, ordered);
     engine(&mut look);
@@ -635,6 +681,7 @@ pub(super) fn look(
 
 const NOT_IN_FILE: &str = "env-not-expanded";
 const CUT: &str = "env-shell-cut";
+const NO_ASSIGNMENT: &str = "env-no-assignment";
 const PEER_MAPS: &str = "B12X_ROCE_PEER_HCA_MAPS";
 
 /// Whether a value is another variable's, or what a command prints.
@@ -648,6 +695,7 @@ fn made_elsewhere(look: &mut Look) {
     let made: BTreeSet<&str> = variables
         .filter(|(name, value)| is_judged(name) && is_made_elsewhere(value))
         .map(|(name, _)| name.as_str())
+        .filter(|name| !look.env.conditional.contains_key(*name))
         .collect();
     if !made.is_empty() {
         let what = count(made.len(), "value");
@@ -659,6 +707,84 @@ fn made_elsewhere(look: &mut Look) {
         let name = look.env.name.clone();
         look.push(&name, finding);
     }
+}
+
+/// Values that a condition, a quote without end or a word for another shell hides; and what reads the file gives
+/// other values than stand there, or none.
+fn not_as_written(look: &mut Look) {
+    let env = look.env;
+    let name = &env.name;
+    let conditional = env.conditional.iter().filter(|(name, _)| is_judged(name));
+    let conditional: Vec<String> = conditional
+        .map(|(name, line)| format!("{name} on line {line}"))
+        .collect();
+    if !conditional.is_empty() {
+        let what = count(conditional.len(), "value");
+        let shown = list(conditional.iter().take(8));
+        let why = format!("what the file cannot show decides it ({shown})");
+        let wanted = "the values themselves";
+        let finding = Finding::not_observed("env-conditional", what, why, wanted);
+        look.push(name, finding);
+    }
+    if let Some(line) = env.open_since {
+        let what = format!("what stands behind line {line}");
+        let why = "a quote or bracket that is opened there is not closed";
+        let finding = Finding::not_observed("env-quote-open", what, why, "its end");
+        look.push(name, finding);
+    }
+    let has_any = env.variables.iter().any(|(name, _)| is_judged(name));
+    if env.has_returns && has_any {
+        let found = "its lines end with CR LF: to a shell the CR is part of the value";
+        look.problem(name, "env-carriage-return", found, "lines that end with LF");
+    }
+    if let Some((command, line, is_launcher)) = &env.started {
+        if !env.unexported.is_empty() {
+            let found = format!(
+                "{} not exported: {} on line {line} does not have {}",
+                are(&env.unexported),
+                quoted(command),
+                if env.unexported.len() == 1 {
+                    "it"
+                } else {
+                    "them"
+                }
+            );
+            let wanted = "export NAME=VALUE, or set -a before";
+            let code = "env-not-exported";
+            match is_launcher {
+                true => look.problem(name, code, found, wanted),
+                false => look.warning(name, code, found, wanted),
+            }
+        }
+    }
+    let mut sections: BTreeMap<&str, BTreeSet<&String>> = BTreeMap::new();
+    for (section, variable) in &env.misplaced {
+        sections.entry(section).or_default().insert(variable);
+    }
+    for (section, variables) in sections {
+        let found = format!(
+            "{} set in [{}], which systemd ignores",
+            are(&variables),
+            printable(section)
+        );
+        look.problem(name, "env-unit-section", found, "Environment= in [Service]");
+    }
+    if !env.refused.is_empty() {
+        let shown = list(env.refused.iter().take(8).map(|word| quoted(word)));
+        let found = format!("{shown} assigns nothing: systemd ignores it");
+        look.problem(name, NO_ASSIGNMENT, found, "Environment=NAME=VALUE");
+    }
+    if !env.quoted.is_empty() {
+        let found = format!("{} in quotes that are part of the value", are(&env.quoted));
+        let wanted = "quotes around NAME=VALUE as a whole, or none";
+        look.problem(name, "env-quotes", found, wanted);
+    }
+}
+
+/// These names, and that they are something.
+fn are<T: std::fmt::Display>(names: &BTreeSet<T>) -> String {
+    let is = if names.len() == 1 { "is" } else { "are" };
+    format!("{} {is}", list(names.iter().take(16)))
 }
 
 /// What the facts know of the hosts' network devices: not all of them.
@@ -742,6 +868,7 @@ fn sockets(look: &mut Look) {
             continue;
         }
         written_otherwise(look, variable, value, &sockets, &devices);
+        loopback(look, variable, value, &sockets);
         let meant = sockets.meant(&devices.fabric);
         if !meant.is_empty() {
             look.warning(
@@ -759,6 +886,24 @@ fn sockets(look: &mut Look) {
 }
 
 pub(super) const MANAGEMENT: &str = "the device of the management network";
+
+/// Every node has this device, and reaches itself alone over it. It is the first of those that a list means.
+fn loopback(look: &mut Look, variable: &str, value: &str, sockets: &Sockets) {
+    const CODE: &str = "env-socket-loopback";
+    let mut items = sockets.items.iter();
+    let is_meant = |item: &&str| sockets.is_meant(item, "lo");
+    let found = format!(
+        "{} means lo, over which no other node is reached",
+        quoted(value)
+    );
+    if items.clone().any(is_meant) {
+        if items.all(is_meant) {
+            look.problem(variable, CODE, found, MANAGEMENT);
+        } else {
+            look.warning(variable, CODE, found, MANAGEMENT);
+        }
+    }
+}
 
 /// Exclusion leaves the choice to NCCL, which takes the first device that is left, or several.
 fn excluded(look: &mut Look, variable: &str, value: &str, sockets: &Sockets, devices: &Devices) {
@@ -847,43 +992,54 @@ fn words_that_assign_nothing(look: &mut Look) {
         let Some((name, value)) = before else {
             return false;
         };
-        let list = |c: char| matches!(c, ',' | ';');
         let device = word.split([',', ':']).next().unwrap_or_default();
         let mut ports = 0..fabric.ports.len();
         is_ours(name)
-            && (value.is_empty()
-                || value.ends_with(list)
-                || word.starts_with(list)
-                || ports.any(|port| fabric.device(port) == device))
+            && (is_rest_of(value, word) || ports.any(|port| fabric.device(port) == device))
     };
-    let rest: Vec<&String> = look
-        .env
-        .other
-        .iter()
-        .filter(is_rest)
-        .map(|(_, word)| word)
-        .collect();
-    let apart = look.env.other.windows(2).filter_map(|pair| {
-        let [(_, name), (_, rest)] = pair else {
-            return None;
+    // A list in pieces is one mistake, whatever the pieces.
+    let mut rest: Vec<(&String, Vec<String>)> = Vec::new();
+    for (before, word) in look.env.other.iter().filter(is_rest) {
+        let Some((name, _)) = before else { continue };
+        match rest.last_mut().filter(|(last, _)| *last == name) {
+            Some((_, words)) => words.push(quoted(word)),
+            None => rest.push((name, vec![quoted(word)])),
+        }
+    }
+    let apart = look.env.apart();
+    if !apart.is_empty() {
+        let found = format!(
+            "{} a space before {} =: a shell takes it for a command, and systemd for nothing",
+            has(&apart),
+            if apart.len() == 1 { "its" } else { "their" }
+        );
+        let found = match &apart[..] {
+            [_] => found,
+            all => format!("{} {found}", list(all)),
         };
-        (is_ours(name) && is_name(name) && rest.starts_with('=')).then_some(name.clone())
-    });
-    let apart: BTreeSet<String> = apart.collect();
-    for name in apart {
         look.problem(
-            &name,
-            "env-no-assignment",
-            "has a space before its =: a shell takes it for a command, and systemd for nothing",
+            match &apart[..] {
+                [only] => only,
+                _ => &look.env.name,
+            },
+            NO_ASSIGNMENT,
+            found,
             "NAME=VALUE without a space",
         );
     }
-    for word in rest.into_iter().take(8) {
-        let (name, shown) = (look.env.name.clone(), quoted(word));
+    for (_, words) in rest.into_iter().take(8) {
+        let name = look.env.name.clone();
+        let (word, assigns) = match &words[..] {
+            [_] => ("word", "assigns"),
+            _ => ("words", "assign"),
+        };
         look.problem(
             &name,
-            "env-no-assignment",
-            format!("the word {shown} assigns nothing: a list with a space in it ends there"),
+            NO_ASSIGNMENT,
+            format!(
+                "the {word} {} {assigns} nothing: a list with a space in it ends there",
+                list(words.iter().take(8))
+            ),
             "NAME=VALUE, no space inside a list",
         );
     }
@@ -931,7 +1087,8 @@ fn comments(look: &mut Look) {
 fn repeated(look: &mut Look) {
     let mut told = BTreeSet::new();
     for (name, value) in &look.env.variables {
-        if let Some(last) = look.env.get(name).filter(|last| last != value) {
+        let last = look.env.get(name).filter(|last| last != value);
+        if let Some(last) = last.filter(|_| !is_made_elsewhere(value)) {
             if told.insert(name.clone()) {
                 look.problem(
                     name,
@@ -1015,17 +1172,19 @@ fn hcas(look: &mut Look, variable: &str) {
             "the RDMA devices by name",
         );
     }
-    let list_of = value.strip_prefix('=').unwrap_or(value);
+    let list_of = value.strip_prefix('=');
+    let is_exact = list_of.is_some();
     let mut names: Vec<&str> = Vec::new();
-    for item in list_of.split(',') {
-        let name = item.split(':').next().unwrap_or_default().trim();
-        if name != item.split(':').next().unwrap_or_default() {
-            look.problem(
-                variable,
-                "env-hca-space",
-                format!("{} has a space", quoted(item)),
-                "names without",
-            );
+    let (mut spaced, mut ported) = (Vec::new(), Vec::new());
+    for item in list_of.unwrap_or(value).split(',') {
+        let (device, port) = item.split_once(':').unwrap_or((item, "1"));
+        let name = device.trim();
+        if name != device {
+            spaced.push(quoted(item));
+        }
+        // To NCCL -1 is any.
+        if !matches!(port.trim().parse(), Ok(1 | -1)) {
+            ported.push(quoted(item));
         }
         if names.contains(&name) {
             look.problem(
@@ -1036,6 +1195,18 @@ fn hcas(look: &mut Look, variable: &str) {
             );
         }
         names.push(name);
+    }
+    if !spaced.is_empty() {
+        let found = format!("{} {} a space", list(&spaced), has(&spaced));
+        look.problem(variable, "env-hca-space", found, "names without");
+    }
+    if !ported.is_empty() {
+        let found = format!(
+            "{} {} a port that no device has: a function of this NIC has port 1 alone",
+            list(&ported),
+            has(&ported)
+        );
+        look.problem(variable, "env-hca-port", found, "port 1, or none named");
     }
     let fabric = look.fabric;
     let devices = |node: usize| -> Vec<String> {
@@ -1051,28 +1222,13 @@ fn hcas(look: &mut Look, variable: &str) {
         if own.is_empty() {
             continue;
         }
-        for name in &names {
-            if own.iter().any(|device| device == name) {
-                continue;
-            }
-            let starts: Vec<&String> = own
-                .iter()
-                .filter(|device| !name.is_empty() && device.starts_with(name))
-                .collect();
-            let found = if name.is_empty() {
-                "an empty name".to_owned()
-            } else if starts.is_empty() {
-                format!("{} is no fabric device", quoted(name))
-            } else {
-                format!(
-                    "{} is the start of {}, and taken for all of them",
-                    quoted(name),
-                    list(starts)
-                )
-            };
-            told.entry((found, list(&own)))
-                .or_default()
-                .push(host.as_str());
+        let netdevs = fabric.of_host(node).into_iter();
+        let netdevs: BTreeSet<&str> = netdevs
+            .map(|port| fabric.facts(port).netdev.as_str())
+            .collect();
+        for found in unknown_hcas(&names, is_exact, &own, &netdevs) {
+            let hosts = told.entry((found, list(&own))).or_default();
+            hosts.push(host.as_str());
         }
     }
     for ((found, own), hosts) in told {
@@ -1117,6 +1273,62 @@ fn hcas(look: &mut Look, variable: &str) {
             list(&own),
         );
     }
+}
+
+fn has<T>(all: &[T]) -> &'static str {
+    match all {
+        [_] => "has",
+        _ => "have",
+    }
+}
+
+/// What is said of the names that are no devices of a host: each kind once.
+fn unknown_hcas(
+    names: &[&str],
+    is_exact: bool,
+    own: &[String],
+    netdevs: &BTreeSet<&str>,
+) -> Vec<String> {
+    let mut told = Vec::new();
+    let (mut none, mut starts) = (Vec::new(), Vec::new());
+    for name in names {
+        let meant: Vec<&String> = own
+            .iter()
+            .filter(|device| device.starts_with(name))
+            .collect();
+        if own.iter().any(|device| device == name) {
+        } else if name.is_empty() {
+            told.push("an empty name".to_owned());
+        } else if meant.is_empty() || is_exact {
+            none.push(*name);
+        } else {
+            starts.push(format!("{} is the start of {}", quoted(name), list(meant)));
+        }
+    }
+    told.dedup();
+    let shown = list(none.iter().map(|name| quoted(name)));
+    let all_start = none
+        .iter()
+        .all(|name| own.iter().any(|device| device.starts_with(name)));
+    match &none[..] {
+        [] => {}
+        all if all.iter().all(|name| netdevs.contains(name)) => {
+            let (is, what) = match all {
+                [_] => ("is the name", "a network device, not of an RDMA device"),
+                _ => ("are names", "network devices, not of RDMA devices"),
+            };
+            told.push(format!("{shown} {is} of {what}"));
+        }
+        [_] if all_start => told.push(format!(
+            "{shown} is no fabric device, and behind = no start of one"
+        )),
+        [_] => told.push(format!("{shown} is no fabric device")),
+        _ => told.push(format!("{shown} are no fabric devices")),
+    }
+    if !starts.is_empty() {
+        told.push(format!("{}, and taken for all of them", starts.join("; ")));
+    }
+    told
 }
 
 fn number<T: std::str::FromStr>(look: &mut Look, variable: &str, wanted: &str) -> Option<T> {
@@ -1187,6 +1399,43 @@ fn gid_index(look: &mut Look, variable: &str) {
             format!("index {index} is pinned, and {shown}{more}"),
             "an index that every port has, or none pinned",
         );
+    }
+}
+
+/// What NCCL selects a GID by where no index is pinned: the mesh's are RoCE v2, of IPv4.
+fn gid_selection(look: &mut Look) {
+    const CODE: &str = "env-gid-selection";
+    const RANGE: &str = "NCCL_IB_ADDR_RANGE";
+    let pinned = look.env.get("NCCL_IB_GID_INDEX");
+    if pinned.is_some_and(|index| index != "-1") {
+        return;
+    }
+    let version = "NCCL_IB_ROCE_VERSION_NUM";
+    if let Some(given) = number::<i64>(look, version, "2").filter(|given| *given != 2) {
+        let found = format!("is {given}: markers and rules are for RoCE v2");
+        look.problem(version, CODE, found, "2, or not set");
+    }
+    if look.env.get("NCCL_IB_ADDR_FAMILY") == Some("AF_INET6") {
+        let found = "is AF_INET6: the mesh's addresses are IPv4";
+        look.problem("NCCL_IB_ADDR_FAMILY", CODE, found, "AF_INET, or not set");
+    }
+    let Some(value) = look.env.get(RANGE) else {
+        return;
+    };
+    let Ok(range) = value.parse::<Cidr>() else {
+        let found = format!("is {}, which NCCL ignores", quoted(value));
+        return look.warning(RANGE, CODE, found, "ADDRESS/LENGTH, or not set");
+    };
+    let ports = look.fabric.ports.iter();
+    let outside = ports
+        .filter(|port| port.address.is_some_and(|own| !range.contains(own.address)))
+        .count();
+    if outside > 0 {
+        let found = format!(
+            "the addresses of {} are not in {range}: NCCL takes another GID there",
+            count(outside, "port")
+        );
+        look.problem(RANGE, CODE, found, "a range with all of them, or not set");
     }
 }
 
@@ -1382,19 +1631,22 @@ fn engine(look: &mut Look) {
     let get = |name: &str| look.env.get(name).filter(|value| !is_made_elsewhere(value));
     let ring = get("DSV41_ROCE_RING").map(str::to_owned);
     let reduce = get("SGLANG_ROCE_ALLREDUCE").map(str::to_owned);
-    if is_on(ring.as_deref()) && reduce.is_some() && !is_on(reduce.as_deref()) {
+    let unset = |name: &str| look.env.unset.contains(name);
+    let (ring_unset, reduce_unset) = (unset("DSV41_ROCE_RING"), unset("SGLANG_ROCE_ALLREDUCE"));
+    let off = |unset: bool| if unset { "is unset" } else { "is off" };
+    if is_on(ring.as_deref()) && (reduce.is_some() || reduce_unset) && !is_on(reduce.as_deref()) {
         look.problem(
             "SGLANG_ROCE_ALLREDUCE",
             "env-conflict",
-            "is off while DSV41_ROCE_RING is on",
+            format!("{} while DSV41_ROCE_RING is on", off(reduce_unset)),
             "both on, or both off",
         );
     }
-    if is_on(reduce.as_deref()) && ring.is_some() && !is_on(ring.as_deref()) {
+    if is_on(reduce.as_deref()) && (ring.is_some() || ring_unset) && !is_on(ring.as_deref()) {
         look.problem(
             "DSV41_ROCE_RING",
             "env-conflict",
-            "is off while SGLANG_ROCE_ALLREDUCE is on",
+            format!("{} while SGLANG_ROCE_ALLREDUCE is on", off(ring_unset)),
             "both on, or both off",
         );
     }
@@ -1405,6 +1657,20 @@ fn engine(look: &mut Look) {
             "is set while DSV41_ROCE_RING is off",
             "not set",
         );
+    }
+    if is_on(ring.as_deref()) {
+        let told = ["SGLANG_ROCE_ALLREDUCE", "B12X_ROCE_HCA", PEER_MAPS];
+        for name in ENGINE.iter().filter(|name| !told.contains(*name)) {
+            if look.env.unset.contains(*name) {
+                let found = "is set and unset again, and DSV41_ROCE_RING is on";
+                look.warning(
+                    name,
+                    "env-unset",
+                    found,
+                    "that of env.txt of the plan folder",
+                );
+            }
+        }
     }
     if is_on(ring.as_deref()) && super::mesh::is_absent(look.fabric) {
         look.problem(
@@ -1489,6 +1755,7 @@ fn nccl(look: &mut Look) {
                     format!("is {} with NCCL_SWITCHLESS_RING_ONLY", quoted(&value)),
                     wanted.into(),
                 )),
+                None if look.env.is_apart(name) => {}
                 None => missing.push(format!("{name}={wanted}")),
             }
         }
@@ -1575,6 +1842,15 @@ mod tests {
         let before = Some(("A".to_owned(), "x,".to_owned()));
         assert_eq!(read("A=x, y").other, [(before, "y".to_owned())]);
         assert_eq!(read("A=1\nA=2").get("A"), Some("2"));
+        // A line of YAML, and one of JSON.
+        assert_eq!(read("NCCL_X: 1\n").get("NCCL_X"), Some("1"));
+        assert_eq!(read("\"NCCL_X\": 1\n").get("NCCL_X"), None);
+        let env = read("docker run --env=A=1 -eB=2 -e C=3 x");
+        let get = |name| env.get(name);
+        assert_eq!(
+            (get("A"), get("B"), get("C")),
+            (Some("1"), Some("2"), Some("3"))
+        );
         let env = read("1A=1 A-B=2 =3 --option=4");
         assert_eq!((env.variables.len(), env.other.len()), (0, 4));
     }
@@ -1637,6 +1913,16 @@ mod tests {
         ] {
             assert_eq!(cut(rest), None, "{rest}");
         }
+        for (text, c) in [
+            ("export NCCL_X=(a b)", Some('(')),
+            ("export NCCL_X=( export b)", Some('(')),
+            ("unset A; (export NCCL_X=a)>log", None),
+            ("unset A; ((export NCCL_X=a)>log)", None),
+            ("unset A; (b); export NCCL_X=a)b", Some(')')),
+        ] {
+            let all = cuts(text);
+            assert_eq!(all.first().map(|(_, c)| *c), c, "{text}");
+        }
         // What is meant is kept; a value that is made elsewhere, and what is in quotes or in `$()`, is not judged.
         assert_eq!(
             read("export NCCL_X=a;0=b;c NCCL_Y=d").get("NCCL_X"),
@@ -1683,7 +1969,9 @@ mod tests {
         let many = |count: usize| {
             Environment::read("x", format!("unset{}", " A".repeat(count)).as_bytes())
         };
-        assert!(many(4095).is_ok() && many(4096).is_err());
+        assert!(many(4096).is_ok() && many(4097).is_err());
+        let env = read("export NCCL_A=a;0 NCCL_B=b;0\nunset NCCL_A\n");
+        assert_eq!(env.cut, [("NCCL_B".to_owned(), ';')]);
     }
 
     #[test]
@@ -1721,11 +2009,14 @@ mod tests {
         let of: Vec<_> = env
             .services
             .iter()
-            .map(|env| (env.of_services.join(" "), env.get("NCCL_X")))
+            .map(|env| (env.of.join(" "), env.get("NCCL_X")))
             .collect();
         assert_eq!(
             of,
-            [("a b".to_owned(), Some("1")), ("c".to_owned(), Some("2"))]
+            [
+                ("service a service b".to_owned(), Some("1")),
+                ("service c".to_owned(), Some("2"))
+            ]
         );
         let text = "#!/bin/sh\ncat <<EOF\nservices:\n  a:\nEOF\nNCCL_X=1\n";
         assert_eq!(read(text).get("NCCL_X"), Some("1"));
@@ -1774,6 +2065,39 @@ mod tests {
         assert!(
             shown[0].contains("they are the maps of 2 paths to each opposite node"),
             "{shown:?}"
+        );
+    }
+
+    #[test]
+    fn a_port_behind_a_device_is_known_to_nccl_alone() {
+        let items = |variable: &str| Sockets::of(variable, "a:1,b").items;
+        assert_eq!(items("NCCL_SOCKET_IFNAME"), ["a", "b"].into());
+        assert_eq!(items("GLOO_SOCKET_IFNAME"), ["a:1", "b"].into());
+    }
+
+    #[test]
+    fn devices_are_all_excluded_where_some_were_known() {
+        let fabric = Fabric::of(&[], &[], None);
+        let told = |management: &[&'static str]| {
+            let mut seen = Vec::new();
+            let env = Environment::default();
+            let mut look = Look {
+                env: &env,
+                fabric: &fabric,
+                seen: &mut seen,
+            };
+            let devices = Devices {
+                fabric: ["enp1"].into(),
+                management: management.iter().copied().collect(),
+                others: BTreeSet::new(),
+            };
+            let sockets = Sockets::of("NCCL_SOCKET_IFNAME", "^en");
+            excluded(&mut look, "NCCL_SOCKET_IFNAME", "^en", &sockets, &devices);
+            seen.len()
+        };
+        assert_eq!(
+            (told(&[]), told(&["enP7"]), told(&["enP7", "wl0"])),
+            (0, 1, 0)
         );
     }
 

@@ -57,7 +57,8 @@ struct Reader<'t> {
 /// where there are too many.
 pub(super) fn read(text: &str) -> Option<Vec<(String, Vec<Variable>)>> {
     let mut reader = Reader::default();
-    for line in text.lines() {
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
         let content = line.trim_start_matches(' ');
         if content.trim().is_empty() || content.starts_with('#') {
             continue;
@@ -70,10 +71,23 @@ pub(super) fn read(text: &str) -> Option<Vec<(String, Vec<Variable>)>> {
         while reader.blocks.last().is_some_and(is_over) {
             reader.blocks.pop();
         }
+        let head = match item {
+            Some(item) => Some(item),
+            None => key_and_value(content).map(|(_, value)| value),
+        };
+        let block = head.and_then(block_style).map(|is_folded| {
+            let inside = |line: &&str| {
+                line.trim().is_empty() || line.len() - line.trim_start_matches(' ').len() > indent
+            };
+            let inner = std::iter::from_fn(|| lines.next_if(inside));
+            block_scalar(inner, is_folded)
+        });
         match item {
-            Some(item) if reader.is_environment() => reader.take(vec![assignment(&scalar(item))]),
-            Some(_) => {}
-            None => reader.line(content, indent),
+            Some(item) => {
+                let text = block.unwrap_or_else(|| scalar(item));
+                reader.take(vec![assignment(&text)]);
+            }
+            None => reader.line(content, indent, block),
         }
         if reader.taken > MOST_VARIABLES {
             return None;
@@ -123,7 +137,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `KEY: VALUE`, or a key with lines below it.
-    fn line(&mut self, content: &'t str, indent: usize) {
+    fn line(&mut self, content: &'t str, indent: usize, block: Option<String>) {
         let Some((key, value)) = key_and_value(content) else {
             return;
         };
@@ -167,7 +181,10 @@ impl<'t> Reader<'t> {
             }
         } else if was_environment || !value.is_empty() {
             self.blocks.pop();
-            self.take(vec![of_key(key, value)]);
+            self.take(vec![match block {
+                Some(value) => (key.to_owned(), value),
+                None => of_key(key, value),
+            }]);
         }
     }
 
@@ -204,7 +221,7 @@ impl<'t> Reader<'t> {
         let variables: Vec<Variable> = names
             .filter_map(|name| self.anchors.get(name))
             .flat_map(Variables::all)
-            .take(MOST_VARIABLES + 1)
+            .take(MOST_VARIABLES)
             .collect();
         let is_environment = self.is_environment();
         for block in &self.blocks {
@@ -231,6 +248,25 @@ fn of_key(key: &str, value: &str) -> Variable {
         "" | "~" | "null" => assignment(key),
         value => (key.to_owned(), scalar(value)),
     }
+}
+
+/// Of a value that has its lines below it, whether these are joined.
+fn block_style(value: &str) -> Option<bool> {
+    let words: Vec<&str> = value.split_whitespace().take(2).collect();
+    let (style, comment) = words.split_first()?;
+    let options = style.strip_prefix(['>', '|'])?;
+    let is_style = options.chars().all(|c| matches!(c, '+' | '-' | '1'..='9'));
+    let is_end = comment.iter().all(|word| word.starts_with('#'));
+    (is_style && is_end).then_some(style.starts_with('>'))
+}
+
+/// The value of such lines, without what ends the last.
+fn block_scalar<'t>(lines: impl Iterator<Item = &'t str>, is_folded: bool) -> String {
+    let lines: Vec<&str> = lines.map(str::trim).collect();
+    lines
+        .join(if is_folded { " " } else { "\n" })
+        .trim()
+        .to_owned()
 }
 
 /// A key, with quotes or without, and what stands behind its colon.
@@ -329,6 +365,25 @@ mod tests {
         );
         assert_eq!(of("environment:\n  A: 1\n")[0].1, variables(&[("A", "1")]));
         assert!(of("environment\nA: 1\n").is_empty());
+        assert!(of("x-a:\n  environment:\n    A: 1\n").is_empty());
+        let text = "services:\n  a:\n    environment:\n# x\n\n      A: '1\\2' # y\n      B: [1]\n      C: 'a' # b\n";
+        let wanted = [("A", "1\\2"), ("B", "[1]"), ("C", "a")];
+        assert_eq!(of(text)[0].1, variables(&wanted));
+    }
+
+    #[test]
+    fn a_value_may_have_lines_below_it() {
+        let text = "services:\n  a:\n    command: >\n      x\n      environment:\n      - X=1\n    environment:\n      A: >-\n        1\n\n      B: | # x\n        a\n        b # c\n      C: >2+\n        a\n        b\n      D: >x\n      E: | 1\n      F: |-x\n    labels:\n    - |\n      Y=1\n  b:\n    environment:\n    - >-\n      A=1\n    - B=2\n";
+        let wanted = [
+            ("A", "1"),
+            ("B", "a\nb # c"),
+            ("C", "a b"),
+            ("D", ">x"),
+            ("E", "| 1"),
+            ("F", "|-x"),
+        ];
+        assert_eq!(of(text)[0].1, variables(&wanted));
+        assert_eq!(of(text)[1].1, variables(&[("A", "1"), ("B", "2")]));
     }
 
     #[test]
@@ -355,5 +410,26 @@ mod tests {
         }
         assert_eq!(read(&text), None);
         assert!(read("environment:\n  <<: *nobody\n").is_some());
+        let many = |start: &str, count: usize| {
+            let lines = (0..count).map(|i| format!("  A{i}: 1\n"));
+            read(&format!("{start}{}", lines.collect::<String>()))
+        };
+        for start in ["environment:\n", "x: &x\n"] {
+            assert!(many(start, 4096).is_some() && many(start, 4097).is_none());
+        }
+        let aliases = |start: &str, count: usize| {
+            let all = vec!["*x"; count].join(", ");
+            read(&format!("x: &x\n  A: 1\n{start}  <<: [{all}]\n"))
+        };
+        assert!(aliases("y: &y\n", 2047).is_some() && aliases("y: &y\n", 2048).is_none());
+        assert!(aliases("environment:\n", 4095).is_some());
+        assert!(aliases("environment:\n", 4096).is_none());
+        assert!(aliases("environment:\n", 9000).is_none());
+    }
+
+    #[test]
+    fn an_alias_may_be_of_a_list() {
+        let text = "x: &x\n- A=1\nservices:\n  a:\n    command:\n    - B=1\n    environment: *x\n";
+        assert_eq!(of(text)[0].1, variables(&[("A", "1")]));
     }
 }

@@ -1,0 +1,1199 @@
+//! What a shell's script gives to what it starts: as much of the language as launchers have of it. What a condition
+//! decides, or another shell than the script's, is not known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Environment, MOST_VARIABLES, SETTERS, Variable, is_judged, is_made_elsewhere, is_name, is_ours,
+    is_rest_of, unknown_value,
+};
+
+/// Most steps that are taken through a script: functions that call each other have no other end.
+const MOST_STEPS: usize = 1 << 20;
+/// Most calls within each other.
+const DEEPEST: usize = 16;
+/// Most commands with environments of their own.
+const MOST_STARTS: usize = 64;
+
+/// Commands that start nothing that reads what is judged, whatever stands behind them.
+const UTILITIES: &[&str] = &[
+    ".",
+    ":",
+    "[",
+    "[[",
+    "alias",
+    "awk",
+    "basename",
+    "break",
+    "cat",
+    "cd",
+    "chmod",
+    "chown",
+    "complete",
+    "continue",
+    "cp",
+    "curl",
+    "cut",
+    "date",
+    "dirname",
+    "echo",
+    "exit",
+    "false",
+    "find",
+    "grep",
+    "head",
+    "hostname",
+    "id",
+    "ip",
+    "jobs",
+    "kill",
+    "let",
+    "ln",
+    "ls",
+    "mkdir",
+    "modprobe",
+    "mv",
+    "nvidia-smi",
+    "ping",
+    "pkill",
+    "popd",
+    "printf",
+    "pushd",
+    "pwd",
+    "read",
+    "rm",
+    "sed",
+    "shift",
+    "shopt",
+    "sleep",
+    "source",
+    "sysctl",
+    "systemctl",
+    "tail",
+    "tee",
+    "test",
+    "touch",
+    "tr",
+    "trap",
+    "true",
+    "type",
+    "ulimit",
+    "umask",
+    "wait",
+    "wget",
+    "which",
+];
+
+/// Commands that an engine is started with, by how their names start.
+const LAUNCHERS: &[&str] = &[
+    "accelerate",
+    "bash",
+    "deepspeed",
+    "docker",
+    "env",
+    "mpi",
+    "nerdctl",
+    "numactl",
+    "podman",
+    "python",
+    "ray",
+    "sglang",
+    "srun",
+    "stdbuf",
+    "taskset",
+    "torchrun",
+    "uv",
+    "vllm",
+];
+
+/// Commands that are no conditions for what stands behind `&&`: who writes them counts on them.
+const STEPS: &[&str] = &[
+    ".", ":", "cd", "echo", "mkdir", "printf", "pushd", "set", "source", "true", "ulimit",
+];
+
+#[derive(Debug)]
+struct Word {
+    text: String,
+    line: usize,
+    /// Whether no quote is in it: a word of the language can be quoted away.
+    is_bare: bool,
+    /// The first of the characters in it at which a shell ends it.
+    cut: Option<char>,
+}
+
+impl Word {
+    /// Whether it gives a variable that is judged a value that stands here.
+    fn is_value(&self) -> bool {
+        let value = self.text.split_once('=');
+        value.is_some_and(|(name, value)| is_judged(name) && !is_made_elsewhere(value))
+    }
+
+    fn is(&self, keyword: &str) -> bool {
+        self.is_bare && self.text == keyword
+    }
+}
+
+#[derive(Debug)]
+enum Part {
+    Word(Word),
+    /// A list in parentheses begins, which the word before is set to.
+    Array,
+    /// Redirections are all `<`.
+    Operator(&'static str),
+}
+
+/// The parts of a script, and the line of a quote that nothing closes.
+fn parts(text: &str) -> (Vec<Part>, Option<usize>) {
+    let mut lexer = Lexer {
+        text,
+        ..Lexer::default()
+    };
+    lexer.read();
+    let open = lexer.open.first().map(|(_, line)| *line);
+    (lexer.parts, open)
+}
+
+#[derive(Default)]
+struct Lexer<'t> {
+    text: &'t str,
+    at: usize,
+    line: usize,
+    parts: Vec<Part>,
+    word: Option<Word>,
+    /// What has to come before a blank ends a word again, and the line that it was opened on.
+    open: Vec<(char, usize)>,
+    /// How many groups are open.
+    grouped: usize,
+    /// Whether the next word is what ends a here-document, and whether tabs before it count.
+    awaited: Option<bool>,
+    here: Vec<(String, bool)>,
+}
+
+impl Lexer<'_> {
+    fn next(&mut self) -> Option<char> {
+        let c = self.text[self.at..].chars().next()?;
+        self.at += c.len_utf8();
+        self.line += usize::from(c == '\n');
+        Some(c)
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn is_behind(&self, c: char) -> bool {
+        self.word
+            .as_ref()
+            .is_some_and(|word| word.text.ends_with(c))
+    }
+
+    fn put(&mut self, c: Option<char>) {
+        let line = self.line + 1;
+        let word = self.word.get_or_insert_with(|| Word {
+            text: String::new(),
+            line,
+            is_bare: true,
+            cut: None,
+        });
+        word.text.extend(c);
+    }
+
+    fn end_word(&mut self) {
+        let Some(word) = self.word.take() else { return };
+        if let Some(tabs) = self.awaited.take() {
+            self.here.push((word.text.clone(), tabs));
+        }
+        self.parts.push(Part::Word(word));
+    }
+
+    fn read(&mut self) {
+        while let Some(c) = self.next() {
+            let inner = self.open.last().map(|(open, _)| *open);
+            match (inner, c) {
+                (Some(open), c) if c == open => {
+                    self.open.pop();
+                    if !matches!(c, '"' | '\'') {
+                        self.put(Some(c));
+                    }
+                }
+                (Some('\''), c) => self.put(Some(c)),
+                (_, '\\') => {
+                    let c = self.next();
+                    if c != Some('\n') {
+                        self.put(c);
+                    }
+                }
+                (_, '(') if self.is_behind('$') || inner == Some(')') => self.opened(')', c),
+                (_, '{') if self.is_behind('$') => self.opened('}', c),
+                (inner, '\'' | '"') if inner != Some('"') || c == '"' => {
+                    self.put(None);
+                    if let Some(word) = &mut self.word {
+                        word.is_bare = false;
+                    }
+                    self.open.push((c, self.line + 1));
+                }
+                (None, '`') => self.opened('`', c),
+                (Some(_), c) => self.put(Some(c)),
+                (None, '#') if self.word.is_none() => {
+                    self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+                }
+                (None, '\n') => {
+                    self.end_word();
+                    self.awaited = None;
+                    self.parts.push(Part::Operator("\n"));
+                    self.skip_documents();
+                }
+                (None, c) if c.is_whitespace() => self.end_word(),
+                (None, ';' | '&' | '|' | '<' | '>' | '(' | ')') => self.operator(c),
+                (None, c) => self.put(Some(c)),
+            }
+        }
+        self.end_word();
+    }
+
+    fn opened(&mut self, end: char, c: char) {
+        self.put(Some(c));
+        self.open.push((end, self.line + 1));
+    }
+
+    /// Here-documents are what a command reads, and assign nothing.
+    fn skip_documents(&mut self) {
+        for (end, tabs) in std::mem::take(&mut self.here) {
+            while self.at < self.text.len() {
+                let line = self.rest().lines().next().unwrap_or_default();
+                let is_end = if tabs {
+                    line.trim_start_matches('\t')
+                } else {
+                    line
+                } == end;
+                self.at = (self.at + line.len() + 1).min(self.text.len());
+                self.line += 1;
+                if is_end {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn operator(&mut self, c: char) {
+        // A value that it cuts is kept as it was meant.
+        let start = self.at - 1;
+        if let Some(word) = self.word.as_mut().filter(|word| word.is_value()) {
+            let rest = self.text[start..].lines().next().unwrap_or_default();
+            let end = rest
+                .char_indices()
+                .nth(256)
+                .map_or(rest.len(), |(at, _)| at);
+            if is_cut(&rest[..end], self.grouped > 0) {
+                word.cut.get_or_insert(c);
+                word.text.push(c);
+                return;
+            }
+        }
+        let text = self.text;
+        let behind = &text[self.at..];
+        let is_next = |c: char| behind.starts_with(c);
+        match c {
+            '(' if self.is_behind('=') => {
+                self.end_word();
+                self.parts.push(Part::Array);
+            }
+            // Arithmetic, and what a process writes or reads.
+            '(' if is_next('(') && self.word.is_none() => self.opened(')', c),
+            '<' | '>' if is_next('(') => {
+                self.put(Some(c));
+                self.at += 1;
+                self.opened(')', '(');
+            }
+            '<' | '>' => {
+                // The number in front is that of a file.
+                let is_number = |word: &Word| word.text.bytes().all(|b| b.is_ascii_digit());
+                if !self.word.as_ref().is_some_and(is_number) {
+                    self.end_word();
+                }
+                self.word = None;
+                let operator = ["<<<", "<<-", "<<"];
+                let rest = &self.text[start..];
+                let long = operator.iter().find(|long| rest.starts_with(**long));
+                if let Some(long) = long {
+                    self.awaited = (*long != "<<<").then_some(*long == "<<-");
+                    self.at = start + long.len();
+                } else {
+                    let more = ['>', '&', '|'];
+                    self.at += usize::from(behind.starts_with(more));
+                }
+                self.parts.push(Part::Operator("<"));
+            }
+            '&' if is_next('>') => self.end_word(),
+            _ => {
+                self.end_word();
+                let is_double = is_next(c) && !matches!(c, '(' | ')');
+                self.at += usize::from(is_double);
+                self.parts.push(Part::Operator(match (c, is_double) {
+                    ('(', _) => "(",
+                    (')', _) => ")",
+                    (';', true) => ";;",
+                    ('&', true) => "&&",
+                    ('|', true) => "||",
+                    ('|', _) => "|",
+                    _ => ";",
+                }));
+                match c {
+                    '(' => self.grouped += 1,
+                    ')' => self.grouped = self.grouped.saturating_sub(1),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Whether what stands behind a value, from a shell's operator on, was meant as part of it: the operator ends no
+/// line, and no command comes behind it.
+fn is_cut(rest: &str, grouped: bool) -> bool {
+    let operators = [';', '&', '|', '<', '>', '(', ')'];
+    let behind = rest.trim_start_matches(operators);
+    let is_apart = behind.starts_with(char::is_whitespace);
+    let mut words = behind.split_whitespace();
+    let Some(whole) = words.next().filter(|word| !word.starts_with('#')) else {
+        return rest.starts_with('(');
+    };
+    match rest.chars().next() {
+        Some('(') => return true,
+        Some(')') if grouped => return false,
+        Some('<' | '>') => {
+            return !is_apart && !rest[1..].starts_with('&') && !behind.starts_with("/dev/");
+        }
+        _ => {}
+    }
+    let first = whole.split(operators).next().unwrap_or_default();
+    if let Some((name, _)) = first.split_once('=') {
+        return !is_name(name);
+    }
+    // A word alone is what a list goes on with sooner than a command.
+    let is_command = first.starts_with(['.', '/', '~', '$', '"', '\'', '{', '}', '['])
+        || SETTERS.contains(&first)
+        || [
+            "then", "do", "done", "else", "fi", "esac", "set", "exec", "exit", "return",
+        ]
+        .contains(&first)
+        || first == whole && words.next().is_some_and(|next| !next.contains('='));
+    !is_apart && !is_command
+}
+
+/// A name, its value, and whether that is put behind the one that it has.
+fn assigned(text: &str) -> Option<(&str, &str, bool)> {
+    let (name, value) = text.split_once('=')?;
+    let own = name.strip_suffix('+');
+    let appends = own.is_some();
+    let name = own.unwrap_or(name);
+    is_name(name).then_some((name, value, appends))
+}
+
+/// What a word among those of a command gives what it starts: `-e NAME=VALUE`, `--env=NAME=VALUE`.
+pub(super) fn given(text: &str) -> Option<Variable> {
+    let options = ["--env=", "-e"].into_iter();
+    let bare = options
+        .filter_map(|option| text.strip_prefix(option))
+        .next();
+    let (name, value, _) = assigned(bare.unwrap_or(text))?;
+    Some((name.to_owned(), value.to_owned()))
+}
+
+/// What a word behind another gives, without the value where another shell reads the word.
+pub(super) fn gives(before: &str, text: &str) -> Vec<(String, Option<String>)> {
+    let is_option = ["-e", "--env", "-x"].contains(&before) || text.starts_with('-');
+    let is_script = text.contains(char::is_whitespace);
+    match given(text) {
+        Some((name, value)) if is_option || !is_script => vec![(name, Some(value))],
+        _ if is_script => {
+            let names = named_within(text).map(|name| (name.to_owned(), None));
+            names.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Names that are judged and that a word sets which another shell reads.
+pub(super) fn named_within(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| c != '=' && c != '_' && !c.is_ascii_alphanumeric());
+    let names = words.filter_map(|word| Some(word.split_once('=')?.0));
+    names.filter(|name| is_judged(name))
+}
+
+/// Names behind a `$`.
+fn used(text: &str) -> BTreeSet<&str> {
+    let name = |rest| {
+        let rest: &str = str::strip_prefix(rest, '{').unwrap_or(rest);
+        let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        &rest[..end.unwrap_or(rest.len())]
+    };
+    text.split('$').skip(1).map(name).collect()
+}
+
+/// Reads a script; none where it is too much.
+pub(super) fn read(name: &str, text: &str) -> Option<Vec<Environment>> {
+    let (parts, open) = parts(text);
+    let mut shell = Shell {
+        parts: &parts,
+        used: used(text),
+        functions: BTreeMap::new(),
+        env: Environment {
+            name: name.to_owned(),
+            open_since: open,
+            ..Environment::default()
+        },
+        exported: BTreeSet::new(),
+        exports_all: false,
+        counted: 0,
+        steps: 0,
+        starts: Vec::new(),
+        is_changed: true,
+        is_set: true,
+        is_launched: false,
+    };
+    shell.run(0, parts.len(), false, 0)?;
+    if shell.is_set || shell.starts.is_empty() {
+        let end = shell.env.clone();
+        shell.starts.push(end);
+    }
+    let all = std::mem::take(&mut shell.starts);
+    let names: Vec<BTreeSet<&str>> = all.iter().map(Environment::judged_names).collect();
+    // What has less than another, and took nothing of it back, was started on the way there.
+    let is_less = |own: &Environment, less: &BTreeSet<&str>| {
+        names.iter().any(|more| {
+            let mut missing = more.difference(less);
+            less.len() < more.len()
+                && less.is_subset(more)
+                && missing.all(|name| !own.unset.contains(*name))
+        })
+    };
+    let each = all.iter().zip(&names);
+    let last = each.filter(|(own, names)| !is_less(own, names));
+    Some(last.map(|(own, _)| own.clone()).collect())
+}
+
+/// A command of several that is not at its end yet.
+struct Block<'p> {
+    end: &'static str,
+    is_conditional: bool,
+    /// Of `case`, whether a pattern is next.
+    is_pattern: bool,
+    /// What a subshell started with.
+    saved: Option<(Environment, BTreeSet<&'p str>)>,
+}
+
+struct Shell<'p> {
+    parts: &'p [Part],
+    /// Variables that some word takes in.
+    used: BTreeSet<&'p str>,
+    /// Where the bodies of functions are.
+    functions: BTreeMap<&'p str, (usize, usize)>,
+    /// What is set so far.
+    env: Environment,
+    exported: BTreeSet<&'p str>,
+    exports_all: bool,
+    /// How many words were taken in.
+    counted: usize,
+    steps: usize,
+    /// What commands were started with.
+    starts: Vec<Environment>,
+    /// Whether something was set or unset since one that had nothing of its own.
+    is_changed: bool,
+    /// Whether something was set since any.
+    is_set: bool,
+    /// Whether the last of them is one that engines are started with.
+    is_launched: bool,
+}
+
+/// Whether a list of commands goes on behind one.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Goes,
+    /// It goes on, and `&&` behind it is no condition.
+    Steps,
+    Ends,
+}
+
+impl<'p> Shell<'p> {
+    fn spend(&mut self, steps: usize) -> Option<()> {
+        self.steps += steps;
+        (self.steps <= MOST_STEPS).then_some(())
+    }
+
+    fn count(&mut self) -> Option<()> {
+        self.counted += 1;
+        (self.counted <= MOST_VARIABLES).then_some(())
+    }
+
+    fn word(&self, at: usize) -> Option<&'p Word> {
+        match self.parts.get(at) {
+            Some(Part::Word(word)) => Some(word),
+            _ => None,
+        }
+    }
+
+    fn is_operator(&self, at: usize, operator: &str) -> bool {
+        matches!(self.parts.get(at), Some(Part::Operator(own)) if *own == operator)
+    }
+
+    /// Takes the commands between two places.
+    fn run(&mut self, from: usize, to: usize, is_conditional: bool, depth: usize) -> Option<Next> {
+        let mut blocks: Vec<Block> = Vec::new();
+        let (mut is_chained, mut is_joined, mut is_left) = (false, false, false);
+        let mut next = Next::Goes;
+        let mut at = from;
+        while at < to {
+            self.spend(1)?;
+            let is_in = blocks.last().is_some_and(|block| block.is_conditional);
+            let conditional = is_conditional || is_in || is_chained || is_left;
+            let block = |end: &'static str, is_conditional: bool| Block {
+                end,
+                is_conditional,
+                is_pattern: false,
+                saved: None,
+            };
+            if let Some(case) = blocks.last_mut().filter(|block| block.is_pattern) {
+                case.is_pattern = !self.is_operator(at, ")");
+                if self.word(at).is_some_and(|word| word.is("esac")) {
+                    blocks.pop();
+                }
+                at += 1;
+                continue;
+            }
+            let Some(word) = self.word(at) else {
+                let operator = match &self.parts[at] {
+                    Part::Operator(operator) => *operator,
+                    _ => "",
+                };
+                match operator {
+                    "\n" if is_joined => {}
+                    "\n" | ";" => is_chained = false,
+                    "&&" => is_chained |= next != Next::Steps,
+                    "||" => is_chained = true,
+                    "(" => {
+                        self.spend(self.env.variables.len())?;
+                        blocks.push(Block {
+                            saved: Some((self.env.clone(), self.exported.clone())),
+                            ..block(")", conditional)
+                        });
+                        is_chained = false;
+                    }
+                    ")" => {
+                        let group = blocks.pop_if_end(")");
+                        if let Some((env, exported)) = group.and_then(|group| group.saved) {
+                            (self.env, self.exported) = (env, exported);
+                        }
+                    }
+                    ";;" => {
+                        is_chained = false;
+                        if let Some(case) = blocks.last_mut().filter(|own| own.end == "esac") {
+                            case.is_pattern = true;
+                        }
+                    }
+                    "<" => at += usize::from(self.word(at + 1).is_some()),
+                    _ => {}
+                }
+                is_joined = matches!(operator, "&&" | "||" | "|") || is_joined && operator == "\n";
+                at += 1;
+                continue;
+            };
+            is_joined = false;
+            let keyword = if word.is_bare { word.text.as_str() } else { "" };
+            at += 1;
+            match keyword {
+                "if" => blocks.push(block("fi", true)),
+                "while" | "until" => blocks.push(block("done", true)),
+                "for" | "select" | "case" => {
+                    let ends = |at| match self.word(at) {
+                        Some(word) => word.is(if keyword == "case" { "in" } else { "do" }),
+                        None => keyword != "case",
+                    };
+                    while at < to && !ends(at) {
+                        at += 1;
+                    }
+                    let end = if keyword == "case" { "esac" } else { "done" };
+                    blocks.push(Block {
+                        is_pattern: keyword == "case",
+                        ..block(end, true)
+                    });
+                    at += usize::from(keyword == "case");
+                }
+                "{" => {
+                    blocks.push(block("}", conditional));
+                    is_chained = false;
+                }
+                "then" | "else" | "elif" | "do" | "!" => {}
+                "fi" | "done" | "esac" | "}" => {
+                    blocks.pop_if_end(keyword);
+                    next = Next::Goes;
+                }
+                _ => {
+                    let name = match keyword {
+                        "function" => self.word(at),
+                        _ => Some(word)
+                            .filter(|_| self.is_operator(at, "(") && self.is_operator(at + 1, ")")),
+                    };
+                    if let Some(name) = name {
+                        at = self.define(&name.text, at, to);
+                        continue;
+                    }
+                    let (mut words, mut elements) = (vec![word], Vec::new());
+                    while at < to {
+                        match &self.parts[at] {
+                            Part::Word(word) => words.push(word),
+                            Part::Array => {
+                                while at < to && !self.is_operator(at, ")") {
+                                    elements.extend(self.word(at));
+                                    at += 1;
+                                }
+                            }
+                            Part::Operator("<") => at += usize::from(self.word(at + 1).is_some()),
+                            Part::Operator(_) => break,
+                        }
+                        at += 1;
+                    }
+                    for element in elements {
+                        if let Some((name, value, appends)) = assigned(&element.text) {
+                            self.set(element, (name, value, appends), true, conditional)?;
+                        }
+                    }
+                    self.spend(words.len())?;
+                    next = self.command(&words, conditional, depth)?;
+                    if next == Next::Ends {
+                        if conditional {
+                            is_left = depth > 0;
+                        } else if blocks.iter().all(|block| block.saved.is_none()) {
+                            return Some(Next::Ends);
+                        }
+                    }
+                }
+            }
+        }
+        Some(Next::Goes)
+    }
+
+    /// Takes a function's body in, and gives the place behind it.
+    fn define(&mut self, name: &'p str, at: usize, to: usize) -> usize {
+        let is_skipped = |at: usize| {
+            let is = |operator| self.is_operator(at, operator);
+            is("\n") || is("(") && self.is_operator(at + 1, ")") || is(")")
+        };
+        let named = self.word(at).is_some_and(|word| word.text == name);
+        let mut start = at + usize::from(named);
+        while start < to && is_skipped(start) {
+            start += 1;
+        }
+        let is_group = self.is_operator(start, "(");
+        let is = |at: usize, keyword: &str, operator: &str| match is_group {
+            true => self.is_operator(at, operator),
+            false => self.word(at).is_some_and(|word| word.is(keyword)),
+        };
+        let mut depth = 0;
+        for end in start..to {
+            depth += usize::from(is(end, "{", "("));
+            if is(end, "}", ")") {
+                depth -= 1;
+            }
+            if depth == 0 {
+                self.functions.insert(name, (start, end + 1));
+                return end + 1;
+            }
+        }
+        to
+    }
+
+    /// Takes one command.
+    fn command(&mut self, words: &[&'p Word], conditional: bool, depth: usize) -> Option<Next> {
+        let own = words
+            .iter()
+            .take_while(|word| assigned(&word.text).is_some());
+        let (own, mut rest) = words.split_at(own.count());
+        let mut is_exec = false;
+        while let [first, ..] = rest {
+            if !["exec", "command", "nohup", "time"].contains(&first.text.as_str()) {
+                break;
+            }
+            is_exec |= first.text == "exec";
+            rest = &rest[1..];
+        }
+        let before = own.last().and_then(|word| given(&word.text));
+        let is_list = |(_, value): &Variable| {
+            rest.first()
+                .is_some_and(|first| is_rest_of(value, &first.text))
+        };
+        let is_apart = match rest {
+            [name, rest, ..] => is_ours(&name.text) && rest.text.starts_with('='),
+            _ => false,
+        };
+        if rest.is_empty() || is_apart || before.as_ref().is_some_and(is_list) {
+            for word in own {
+                if let Some(value) = assigned(&word.text) {
+                    self.set(word, value, false, conditional)?;
+                }
+            }
+            for word in rest {
+                self.count()?;
+                self.env.other.push((before.clone(), word.text.clone()));
+            }
+            return Some(Next::Steps);
+        }
+        let (first, operands) = rest.split_first()?;
+        match first.text.as_str() {
+            "unset" => {
+                for name in operands {
+                    self.unset(name, conditional)?;
+                }
+                Some(Next::Steps)
+            }
+            "export" | "declare" | "typeset" | "local" | "readonly" => {
+                self.declare(first, operands, conditional)?;
+                Some(Next::Steps)
+            }
+            "set" => {
+                for pair in operands
+                    .windows(2)
+                    .filter(|pair| pair[1].text == "allexport")
+                {
+                    self.exports_all = pair[0].text.starts_with('-');
+                }
+                for option in operands.iter().map(|word| word.text.as_str()) {
+                    match option.chars().next() {
+                        Some(sign @ ('-' | '+')) if option.contains('a') => {
+                            self.exports_all = sign == '-';
+                        }
+                        _ => {}
+                    }
+                }
+                Some(Next::Steps)
+            }
+            "return" => Some(Next::Ends),
+            "exit" if !conditional => Some(Next::Ends),
+            name => {
+                if let Some((from, to)) = self.functions.get(name).copied() {
+                    for word in own {
+                        if let Some(value) = assigned(&word.text) {
+                            self.set(word, value, true, conditional)?;
+                        }
+                    }
+                    if depth >= DEEPEST {
+                        return None;
+                    }
+                    self.run(from, to, conditional, depth + 1)?;
+                    return Some(Next::Goes);
+                }
+                if !UTILITIES.contains(&name) && !name.starts_with("((") {
+                    self.start(own, rest, is_exec)?;
+                }
+                Some(match STEPS.contains(&name) {
+                    true => Next::Steps,
+                    false if is_exec && !conditional => Next::Ends,
+                    false => Next::Goes,
+                })
+            }
+        }
+    }
+
+    fn declare(&mut self, first: &Word, operands: &[&'p Word], conditional: bool) -> Option<()> {
+        let is_export = first.text == "export";
+        let (mut exports, mut takes_back) = (is_export, false);
+        let mut before: Option<Variable> = None;
+        for word in operands {
+            let text = word.text.as_str();
+            if let Some(value) = assigned(text) {
+                before = given(text);
+                self.set(word, value, exports, conditional)?;
+            } else if let Some(options) = text.strip_prefix('-') {
+                exports |= options.contains('x');
+                takes_back |= is_export && options.contains('n');
+            } else if takes_back {
+                self.unset(word, conditional)?;
+            } else {
+                self.count()?;
+                if exports && is_name(text) {
+                    self.exported.insert(text);
+                    if is_judged(text) && self.env.get(text).is_none() {
+                        // Its value is that which it has where the script is started.
+                        self.env
+                            .variables
+                            .push((text.to_owned(), unknown_value(text)));
+                    }
+                }
+                self.env.other.push((before.clone(), text.to_owned()));
+            }
+        }
+        Some(())
+    }
+
+    fn set(
+        &mut self,
+        word: &Word,
+        (name, value, appends): (&'p str, &str, bool),
+        exports: bool,
+        conditional: bool,
+    ) -> Option<()> {
+        self.count()?;
+        self.is_changed |= is_judged(name);
+        self.is_set |= is_judged(name);
+        if exports || self.exports_all {
+            self.exported.insert(name);
+        }
+        let has = self.env.get(name);
+        let value = match has {
+            Some(has) if appends => format!("{has}{value}"),
+            None if appends => unknown_value(name) + value,
+            _ => value.to_owned(),
+        };
+        if conditional {
+            if has != Some(&value) {
+                self.env.depends(name, word.line);
+            }
+            return Some(());
+        }
+        if appends {
+            self.env.forget(name);
+        }
+        self.env.conditional.remove(name);
+        self.env.unset.remove(name);
+        self.env.variables.push((name.to_owned(), value));
+        self.env.cut.extend(word.cut.map(|c| (name.to_owned(), c)));
+        Some(())
+    }
+
+    fn unset(&mut self, word: &Word, conditional: bool) -> Option<()> {
+        self.count()?;
+        let name = word.text.as_str();
+        if self.env.get(name).is_some() {
+            self.is_changed = true;
+            self.is_set |= conditional;
+            if conditional {
+                self.env.depends(name, word.line);
+            } else {
+                self.env.take_back(name);
+                self.exported.remove(name);
+            }
+        }
+        Some(())
+    }
+
+    /// Takes in what a command is started with.
+    fn start(&mut self, own: &[&'p Word], rest: &[&'p Word], is_exec: bool) -> Option<()> {
+        self.spend(self.env.variables.len())?;
+        let mut env = self.env.clone();
+        let mut all: Vec<(&Word, Variable)> = Vec::new();
+        for word in own {
+            self.count()?;
+            all.extend(given(&word.text).map(|variable| (*word, variable)));
+        }
+        let mut before = "";
+        for word in rest {
+            for (name, value) in gives(before, &word.text) {
+                self.count()?;
+                if value.is_none() {
+                    env.conditional.insert(name.clone(), word.line);
+                }
+                let value = value.unwrap_or_else(|| unknown_value(&name));
+                all.push((word, (name, value)));
+            }
+            before = &word.text;
+        }
+        let own_names: BTreeSet<String> = all.iter().map(|(_, (name, _))| name.clone()).collect();
+        for name in &own_names {
+            env.forget(name);
+        }
+        let has_own = own_names.iter().any(|name| is_judged(name));
+        for (word, (name, value)) in all {
+            if !is_made_elsewhere(&value) {
+                env.conditional.remove(&name);
+            }
+            env.cut.extend(word.cut.map(|c| (name.clone(), c)));
+            env.variables.push((name, value));
+        }
+        let first = rest.first()?;
+        let command = first.text.rsplit('/').next().unwrap_or_default();
+        let is_launcher = is_exec || LAUNCHERS.iter().any(|start| command.starts_with(start));
+        if !self.is_changed && !has_own && (self.is_launched || !is_launcher) {
+            return Some(());
+        }
+        self.is_launched = is_launcher;
+        self.is_changed &= has_own;
+        self.is_set = false;
+        env.started = Some((first.text.clone(), first.line, is_launcher));
+        let names = env.judged_names().into_iter();
+        env.unexported = names
+            .filter(|name| !self.exported.contains(name) && !own_names.contains(*name))
+            // What is put into a word goes there without.
+            .filter(|name| !self.used.contains(name))
+            .map(str::to_owned)
+            .collect();
+        // Each of its variables is judged.
+        self.spend(env.variables.len().saturating_mul(64))?;
+        self.starts.push(env);
+        (self.starts.len() <= MOST_STARTS).then_some(())
+    }
+}
+
+/// The last of these blocks, if a word ends it.
+trait Blocks<'p> {
+    fn pop_if_end(&mut self, end: &str) -> Option<Block<'p>>;
+}
+
+impl<'p> Blocks<'p> for Vec<Block<'p>> {
+    fn pop_if_end(&mut self, end: &str) -> Option<Block<'p>> {
+        match self.last() {
+            Some(block) if block.end == end => self.pop(),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the last of those that are started has: each judged variable, `?` where it is not known, and `-` in
+    /// front where it is not exported.
+    fn has(text: &str) -> String {
+        let all = read("x.sh", text).unwrap();
+        let env = all.last().unwrap();
+        let value = |name: &&str| {
+            let value = env.get(name).unwrap_or_default();
+            let value = if is_made_elsewhere(value) { "?" } else { value };
+            let sign = if env.unexported.contains(*name) {
+                "-"
+            } else {
+                ""
+            };
+            format!("{sign}{}={value}", &name[5..])
+        };
+        env.judged_names()
+            .iter()
+            .map(value)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn what_is_started_has_what_is_exported() {
+        for (text, wanted) in [
+            ("NCCL_A=1\npython3 x", "-A=1"),
+            ("export NCCL_A=1\npython3 x", "A=1"),
+            ("export NCCL_A=1\nNCCL_A=2\npython3 x", "A=2"),
+            ("NCCL_A=1\nexport NCCL_A\npython3 x", "A=1"),
+            ("NCCL_A=1\npython3 x\nexport NCCL_A", "-A=1"),
+            ("declare -x NCCL_A=1; python3 x", "A=1"),
+            ("typeset -rx NCCL_A=1; python3 x", "A=1"),
+            ("declare NCCL_A=1; python3 x", "-A=1"),
+            ("readonly NCCL_A=1; python3 x", "-A=1"),
+            ("set -a\nNCCL_A=1\nset +a\nNCCL_B=1\npython3 x", "A=1 -B=1"),
+            ("set -ea; NCCL_A=1; python3 x", "A=1"),
+            ("set -e; NCCL_A=1; python3 x", "-A=1"),
+            ("set -- a; NCCL_A=1; python3 x", "-A=1"),
+            (
+                "set -o allexport; NCCL_A=1; set +o allexport; NCCL_B=1; python3 x",
+                "A=1 -B=1",
+            ),
+            ("NCCL_A=1 python3 x", "A=1"),
+            ("NCCL_A=1 true\npython3 x", ""),
+            ("export NCCL_A=1\nNCCL_A=2 python3 x", "A=2"),
+            ("exec env NCCL_A=1 python3 x", "A=1"),
+            (
+                "docker run -e NCCL_A=1 --env=NCCL_B=2 --env NCCL_C=3 -eNCCL_D=4 x",
+                "A=1 B=2 C=3 D=4",
+            ),
+            ("NCCL_A=1\ndocker run -e NCCL_A=$NCCL_A x", "A=?"),
+            ("NCCL_A=1\ndocker run -e X=$NCCL_AB x", "-A=1"),
+            ("NCCL_A=1\nssh h \"x --a=${NCCL_A}\"", "A=1"),
+            ("export NCCL_A=1; export -n NCCL_A; python3 x", ""),
+            ("export NCCL_A=1 NCCL_B=2; unset NCCL_A; python3 x", "B=2"),
+            ("export NCCL_A; python3 x", "A=?"),
+            ("export NCCL_A; NCCL_A=1; python3 x", "A=1"),
+            ("NCCL_A=1 # no start\n", "A=1"),
+            (
+                "export NCCL_A=1 NCCL_B=1\nfoo\nunset NCCL_A\npython3 x\nunset NCCL_B",
+                "B=1",
+            ),
+            ("export NCCL_A=1\nNCCL_A=2 foo\npython3 x", "A=1"),
+            ("echo NCCL_A=1; printf 'NCCL_A=1'\n", ""),
+            (
+                "args=(-e NCCL_A=1)\nargs+=(\n -e 'NCCL_B=2'\n)\ndocker run \"${args[@]}\" x",
+                "A=1 B=2",
+            ),
+            ("args=(NCCL_A=1 b); export NCCL_B=1; python3 x", "A=1 B=1"),
+            ("nohup time python3 x NCCL_A=1 &\n", "A=1"),
+            (
+                "exec >log 2>&1\nexport NCCL_A=1 2>/dev/null\npython3 x",
+                "A=1",
+            ),
+            ("export NCCL_A=1\nexec python3 x\nNCCL_A=2", "A=1"),
+            ("export NCCL_A=1\nexit\nNCCL_A=2", "A=1"),
+            ("export NCCL_A=1 && python3 x", "A=1"),
+            (
+                "export NCCL_A=1 NCCL_B=2\nfoo\nexport NCCL_C=3\npython3 x\ncurl x",
+                "A=1 B=2 C=3",
+            ),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_condition_decides_is_not_known() {
+        for (text, wanted) in [
+            ("if a; then export NCCL_A=1; fi", "A=?"),
+            (
+                "if a; then export NCCL_A=1; else export NCCL_A=1; fi; export NCCL_B=1",
+                "A=? B=1",
+            ),
+            ("export NCCL_A=1; if a; then NCCL_A=1; fi", "A=1"),
+            ("export NCCL_A=1; if a; then unset NCCL_A; fi", "A=?"),
+            ("if a; then unset NCCL_A; fi; NCCL_B=1", "B=1"),
+            ("if a; then export NCCL_A=1; fi; NCCL_A=2", "A=2"),
+            (
+                "case $1 in\na|b) export NCCL_A=1;;\n(c) NCCL_B=1\n;;\nesac\nNCCL_C=1",
+                "A=? B=? C=1",
+            ),
+            ("case $1 in\nesac\nNCCL_C=1", "C=1"),
+            (
+                "for a in NCCL_A=1 b; do NCCL_B=1; done; NCCL_C=1",
+                "B=? C=1",
+            ),
+            ("for a\ndo NCCL_B=1; done; NCCL_C=1", "B=? C=1"),
+            ("while a; do NCCL_B=1; done <x; NCCL_C=1", "B=? C=1"),
+            ("[ a ] && export NCCL_A=1; NCCL_B=1", "A=? B=1"),
+            ("a ||\n export NCCL_A=1\nNCCL_B=1", "A=? B=1"),
+            ("a && { NCCL_A=1; NCCL_B=1; }; NCCL_C=1", "A=? B=? C=1"),
+            ("{ NCCL_A=1; }; NCCL_C=1", "A=1 C=1"),
+            ("cd x && export NCCL_A=1", "A=1"),
+            ("NCCL_A=1 && export NCCL_B=1", "A=1 B=1"),
+            ("NCCL_A=1 || export NCCL_B=1", "A=1 B=?"),
+            ("(export NCCL_A=1); NCCL_B=1", "B=1"),
+            ("(export NCCL_A=1; python3 x)", "A=1"),
+            ("((a > 1)) && NCCL_A=1; NCCL_B=$((1 + 1))", "A=? B=?"),
+            ("ssh h 'export NCCL_A=1; python3 x'", "A=?"),
+            ("ssh h 'NCCL_A=1 python3 x'", "A=?"),
+            (
+                "docker run -e 'NCCL_A=1 2' '--env=NCCL_B=1 2' --env 'NCCL_C=1 2' x",
+                "A=1 2 B=1 2 C=1 2",
+            ),
+            ("NCCL_A='1 2' x", "A=1 2"),
+            ("bash -c \"\nNCCL_A=1 python3 x\n\"", "A=?"),
+            ("python3 -c 'NCCL_A == 1'", ""),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+        let env = read("x", "\n\nif a\nthen\n export NCCL_A='\n' NCCL_B=1; fi").unwrap();
+        let lines: Vec<(&str, usize)> = env[0]
+            .conditional
+            .iter()
+            .map(|(name, line)| (name.as_str(), *line))
+            .collect();
+        assert_eq!(lines, [("NCCL_A", 5), ("NCCL_B", 6)]);
+    }
+
+    #[test]
+    fn functions_count_where_they_are_called() {
+        for (text, wanted) in [
+            ("a() {\n export NCCL_A=1\n}\nexport NCCL_B=1", "B=1"),
+            ("a() {\n export NCCL_A=1\n}\na\n", "A=1"),
+            ("function a {\n export NCCL_A=1\n}\na\n", "A=1"),
+            ("function a() {\n export NCCL_A=1\n}\na\n", "A=1"),
+            ("a() (\n export NCCL_A=1\n)\na\nNCCL_B=1", "B=1"),
+            (
+                "a() { { b; }; case x in y) c;; esac; NCCL_A=1; }\nNCCL_B=1; a",
+                "A=1 B=1",
+            ),
+            ("a() { NCCL_A=1; }\nif x; then a; fi", "A=?"),
+            ("a() { return; NCCL_A=1; }\na; NCCL_B=1", "B=1"),
+            ("a() { [ x ] && return; NCCL_A=1; }\na; NCCL_B=1", "A=? B=1"),
+            ("a() { NCCL_A=1", ""),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+        assert!(read("x", "a() { a; }\na\n").is_none());
+        assert!(read("x", "a() { :; }\na\n").is_some());
+        let mut text = "a0() { :; }\n".to_owned();
+        for i in 1..15 {
+            text += &format!("a{i}() {{ {} }}\n", format!("a{};", i - 1).repeat(8));
+        }
+        assert!(read("x", &text).is_some());
+        assert!(read("x", &format!("{text}a14")).is_none());
+    }
+
+    #[test]
+    fn what_is_appended_goes_behind() {
+        for (text, wanted) in [
+            ("export NCCL_A=1\nNCCL_A+=2\nNCCL_A+=';3'", "A=12;3"),
+            ("NCCL_A+=2", "A=?"),
+            ("NCCL_A=1; if a; then NCCL_A+=2; fi", "A=?"),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+        assert_eq!(
+            read("x", "NCCL_A=1\nNCCL_A+=2").unwrap()[0].variables.len(),
+            1
+        );
+    }
+
+    #[test]
+    fn documents_and_words_in_quotes_assign_nothing() {
+        for (text, wanted) in [
+            ("cat >x <<EOF\nNCCL_A=1\nEOF\nNCCL_B=1", "B=1"),
+            (": <<'EOF'\nNCCL_A='1\nEOF \nEOF\nNCCL_B=1", "B=1"),
+            (
+                "cat <<-\tEOF <<B\nNCCL_A=1\n\tEOF\nNCCL_A=1\nB\nNCCL_B=1",
+                "B=1",
+            ),
+            ("cat <<EOF\n\tEOF\nNCCL_A=1\nEOF\nNCCL_B=1", "B=1"),
+            ("cat <<<EOF\nNCCL_A=1", "A=1"),
+            ("cat <<\nx\nNCCL_A=1\nx\n", "-A=1"),
+            ("cat <<EOF\nNCCL_A=1", ""),
+            ("x='\nNCCL_A=1\n'\nNCCL_B=1", "B=1"),
+            ("NCCL_A=1\\\n2 # x\nNCCL_B=\"a'b\\\"c\"", "A=12 B=a'b\"c"),
+            ("NCCL_A=`a b` NCCL_B=1", "A=? B=1"),
+            (
+                "NCCL_A=${X:-a b} NCCL_B=\"$(a \"b c\" (d) )\" NCCL_C=1",
+                "A=? B=? C=1",
+            ),
+            ("done < <(a b); NCCL_A=1", "A=1"),
+            ("a &>x; b >>y; c >|z; NCCL_A=1 # b", "A=1"),
+            ("NCCL_A=1;# NCCL_B=1\n", "A=1"),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+        let open = |text: &str| read("x", text).unwrap()[0].open_since;
+        assert_eq!(
+            (open("a\n\nb 'c\nd"), open("a 'b'"), open("a\n$(b")),
+            (Some(3), None, Some(2))
+        );
+    }
+
+    #[test]
+    fn lists_in_pieces_are_no_commands() {
+        let other = |text: &str| {
+            let env = read("x", text).unwrap().remove(0);
+            assert!(env.started.is_none(), "{text}");
+            env.other.len()
+        };
+        assert_eq!(other("NCCL_A=a, b, c"), 2);
+        assert_eq!(other("export NCCL_A=a, b, c"), 2);
+        assert_eq!(other("NCCL_A = a"), 3);
+        assert_eq!(other("NCCL_A =a"), 2);
+    }
+
+    #[test]
+    fn a_script_has_an_end() {
+        let many = |text: &str, count: usize| read("x", &text.repeat(count));
+        assert!(many("A=1;", 4096).is_some() && many("A=1;", 4097).is_none());
+        assert!(many("export A;", 4096).is_some() && many("export A;", 4097).is_none());
+        assert!(many("NCCL_A=1 a;", 64).is_some() && many("NCCL_A=1 a;", 65).is_none());
+        assert!(
+            many("A=1;", 4000).is_some()
+                && read("x", &("A=1;".repeat(4000) + &"(a);".repeat(300))).is_none()
+        );
+        let all: String = (0..1000).map(|i| format!("A{i}=1;")).collect();
+        let starts = |count: usize| read("x", &(all.clone() + &"NCCL_A=1 a;".repeat(count)));
+        assert!(starts(15).is_some() && starts(17).is_none());
+        assert!(many("(", 100_000).is_some() && many("a;", 100_000).is_some());
+    }
+}
