@@ -209,6 +209,33 @@ proptest! {
         }
     }
 
+    /// Words of the language in any order, as who is in the middle of writing a script has them.
+    #[test]
+    fn any_words_of_a_shell_are_a_script_or_an_error(
+        words in prop::collection::vec(prop::sample::select(&[
+            "f()", "function", "g", "f", "{", "}", "(", ")", "if", "then", "elif", "else", "fi", "case", "in", "esac", ";;", "for", "while",
+            "select", "do", "done", "\n", ";", "&&", "||", "|", "&", "<", ">", "2>&1", "<<EOF", "<<-'EOF'", "EOF", "<<<", "export", "unset",
+            "declare -x", "set -a", "set -o allexport", "local", "exec", "exit", "return", "NCCL_DEBUG=INFO", "NCCL_ALGO+=Ring", "A=(1 2)", "=", "'",
+            "\"", "$(", "${", "$((", "`", "\\", "-e", "--env=NCCL_ALGO=Ring", "docker run", "python3", "bash -c", "ssh h", "#", "$NCCL_ALGO", "[[", "]]",
+            "[Service]", "Environment=", "UnsetEnvironment=", "services:", "environment:", "- ", ">-", "é",
+        ][..]), 0..40),
+        joint in prop::sample::select(&[" ", "", "\n", "\n  "][..]),
+        name in prop::sample::select(&["run.sh", "x.service", "compose.yaml", "x.env"][..]),
+    ) {
+        let text = words.join(joint);
+        let envs: Vec<Environment> = [text.clone(), format!("#!/bin/bash\n{text}")]
+            .iter()
+            .filter_map(|text| Environment::read(name, text.as_bytes()).ok())
+            .collect();
+        let inventories: Vec<Inventory> = base().iter().map(|document| Inventory::from_json("x", document.to_string().as_bytes()).unwrap()).collect();
+        let names: Vec<HostName> = HOSTS.iter().map(|host| host.parse().unwrap()).collect();
+        let case = Case { hosts: &names, ordered: true, inventories: &inventories, plan: None, envs: &envs, logs: &[] };
+        for finding in &examine(&case).findings {
+            check(finding, 0);
+            prop_assert!(finding.advice.is_some(), "{}", finding);
+        }
+    }
+
     #[test]
     fn any_bytes_are_an_environment_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let _ = Environment::read("x", &bytes);

@@ -689,11 +689,12 @@ impl<'p> Shell<'p> {
             true => self.is_operator(at, operator),
             false => self.word(at).is_some_and(|word| word.is(keyword)),
         };
-        let mut depth = 0;
+        let mut depth = 0usize;
         for end in start..to {
             depth += usize::from(is(end, "{", "("));
             if is(end, "}", ")") {
-                depth -= 1;
+                // A body that is none is the word alone.
+                depth = depth.saturating_sub(1);
             }
             if depth == 0 {
                 self.functions.insert(name, (start, end + 1));
