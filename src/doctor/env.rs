@@ -1822,6 +1822,36 @@ mod tests {
         Environment::read("env.txt", text.as_bytes()).unwrap()
     }
 
+    fn script(text: &str) -> Environment {
+        Environment::read("run.sh", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn starts_that_have_the_same_are_one_and_others_are_judged_each() {
+        let env = script("NCCL_DEBUG=INFO python3 a\nNCCL_DEBUG=WARN python3 b\n");
+        let of: Vec<&[String]> = env.services.iter().map(|env| &env.of[..]).collect();
+        assert_eq!(of, [["line 1"], ["line 2"]]);
+        let env = script(
+            "NCCL_DEBUG=INFO python3 a\nNCCL_DEBUG=WARN python3 b\nNCCL_DEBUG=INFO torchrun c\n",
+        );
+        let of: Vec<&[String]> = env.services.iter().map(|env| &env.of[..]).collect();
+        assert_eq!(of, [&["line 1", "line 3"][..], &["line 2"]]);
+        // Of a launcher before any other, of the first launcher before the next.
+        for (text, line) in [
+            ("NCCL_DEBUG=INFO python3 a\nNCCL_DEBUG=INFO torchrun b\n", 1),
+            ("NCCL_DEBUG=INFO tool a\nNCCL_DEBUG=INFO torchrun b\n", 2),
+            ("NCCL_DEBUG=INFO python3 a\nNCCL_DEBUG=INFO tool b\n", 1),
+        ] {
+            let env = script(text);
+            assert!(env.services.is_empty(), "{text}");
+            assert_eq!(env.started.unwrap().1, line, "{text}");
+            assert!(env.of.is_empty(), "{text}");
+        }
+        // What one of them has is there.
+        let env = script("NCCL_DEBUG=INFO\npython3 a\nexport NCCL_DEBUG\npython3 b\n");
+        assert!(env.unexported.is_empty() && env.services.is_empty());
+    }
+
     #[test]
     fn assignments_are_read_as_a_shell_reads_them() {
         let env = read("# first\nexport A=1 B='x y' C=\"p\\\"q\"\nD=a\\;b # rest\nE=\n_G1=x#y\n");

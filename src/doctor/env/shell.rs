@@ -812,7 +812,7 @@ impl<'p> Shell<'p> {
             } else {
                 self.count()?;
                 if exports && is_name(text) {
-                    self.exported.insert(text);
+                    self.is_changed |= self.exported.insert(text) && is_judged(text);
                     if is_judged(text) && self.env.get(text).is_none() {
                         // Its value is that which it has where the script is started.
                         self.env
