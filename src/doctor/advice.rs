@@ -470,6 +470,8 @@ impl<'a, 'b> About<'a, 'b> {
         "env-not-expanded" | "env-conditional" => "print what the engine has, and give that: tr '\\0' '\\n' </proc/PID/environ >env.now, or docker compose config".into(),
         "env-gid-selection" => "take it out: the GIDs of the mesh are what NCCL takes by itself".into(),
         "env-socket-on-fabric" | "env-socket-loopback" => "name the management network's device: ip route get ADDRESS of another node there shows it".into(),
+        "env-elsewhere" => "give what the engine has: tr '\\0' '\\n' </proc/PID/environ >env.now, docker exec CONTAINER env, or docker compose config".into(),
+        "env-not-passed" => "-e NAME hands on what is exported; docker exec CONTAINER env shows what is there".into(),
         "env-nothing-read" => "give the file that the engine or its launcher is started with".into(),
         "env-shell-cut" => "put the value in single quotes: NAME='VALUE'".into(),
         "env-quote-open" => "close it, or give what the engine has: tr '\\0' '\\n' </proc/PID/environ >env.now".into(),

@@ -61,6 +61,10 @@ pub struct Environment {
     has_returns: bool,
     /// The line of a quote that nothing closes.
     open_since: Option<usize>,
+    /// Files and commands that more of the environment comes from.
+    refers: BTreeSet<String>,
+    /// A command that takes nothing of what is exported, and its line: a container's, or another host's.
+    apart: Option<(String, usize)>,
 }
 
 /// A name with its value.
@@ -102,6 +106,9 @@ impl Format {
     }
 }
 
+/// Commands that start a container, which has what is given to it.
+const CONTAINERS: &[&str] = &["docker", "nerdctl", "podman"];
+
 /// Commands of a shell that set or unset variables.
 const SETTERS: &[&str] = &["export", "declare", "typeset", "unset"];
 
@@ -134,7 +141,15 @@ impl Environment {
             ..Environment::default()
         };
         match Format::of(name, text) {
-            Format::Compose => env.take_services(compose::read(text).ok_or_else(too_many)?),
+            Format::Compose => {
+                env.take_services(compose::read(text).ok_or_else(too_many)?);
+                if text
+                    .lines()
+                    .any(|line| line.trim_start().starts_with("env_file:"))
+                {
+                    env.refer("env_file");
+                }
+            }
             Format::Unit => unit::read(&mut env, text).ok_or_else(too_many)?,
             Format::Shell => {
                 let whole = text.replace("\r\n", "\n");
@@ -180,6 +195,16 @@ impl Environment {
             }
         }
         Some(())
+    }
+
+    /// Says that more of it comes from elsewhere.
+    fn refer(&mut self, what: &str) {
+        if self.refers.len() < 8 {
+            self.refers.insert(printable(what));
+        }
+        for service in &mut self.services {
+            service.refer(what);
+        }
     }
 
     /// Forgets a variable.
@@ -561,6 +586,47 @@ const NCCL: &[&str] = &[
     "ALLGATHERV_ENABLE",
     "IB_OOO_RQ",
     "IB_RECEIVER_SIDE_MATCHING_SCHEME",
+    "CONNECT_ROUND_MAX_PEERS",
+    "GDRCOPY_FIFO_ENABLE",
+    "GDRCOPY_FLUSH_ENABLE",
+    "GDRCOPY_SYNC_ENABLE",
+    "GIN_COUNTER_POOL_SIZE",
+    "GIN_ERROR_QUERY_SEC",
+    "GIN_GDAKI_NIC_HANDLER",
+    "GIN_GDAKI_QP_DEPTH",
+    "GIN_IB_ALLGATHER_TAG",
+    "GIN_IB_ALLTOALL_TAG",
+    "GIN_NCONTEXTS",
+    "GIN_PROXY_QUEUE_SIZE",
+    "GIN_SIGNAL_POOL_SIZE",
+    "GRAPH_DUMP_FILE_RANK",
+    "IB_MQP_RETRY_ALL",
+    "IB_MQP_RETRY_CNT",
+    "IB_MQP_RETRY_SLEEP_MSEC",
+    "L1_SHARED_MEMORY_CARVEOUT",
+    "LEGACY_CUDA_REGISTER",
+    "LL128_C2C",
+    "MEM_SYNC_DOMAIN",
+    "MNNVL_RAIL_PER_HOST",
+    "MNNVL_SCATTER_NETS_ENABLE",
+    "NET_OPTIONAL_RECV_COMPLETION",
+    "NET_PLUGIN_REF_COUNT",
+    "NVLINK_UTIL_CENTRIC_SCHED_ENABLE",
+    "NVLSTREE_MAX_CHUNKSIZE",
+    "P2P_PXN_LEVEL",
+    "P2P_SCHEDULE_GROUP_SIZE",
+    "REPORT_CONNECT_PROGRESS",
+    "SOCKET_INLINE",
+    "SOCKET_MIN_TASKSIZE",
+    "SOCKET_RCVBUF",
+    "SOCKET_SNDBUF",
+    "SYM_KERNEL",
+    // What the packages' images and torch of some time ago have.
+    "VERSION",
+    "ASYNC_ERROR_HANDLING",
+    "BLOCKING_WAIT",
+    "DESYNC_DEBUG",
+    "ENABLE_TIMING",
 ];
 
 /// Names that the engine reads.
@@ -648,8 +714,9 @@ pub(super) fn look(
         }
         return;
     }
+    let before = seen.len();
     let mut look = Look { env, fabric, seen };
-    if !env.variables.iter().any(|(name, _)| is_judged(name)) {
+    if !env.variables.iter().any(|(name, _)| is_judged(name)) && env.refers.is_empty() {
         look.warning(
             &env.name,
             "env-nothing-read",
@@ -677,6 +744,39 @@ pub(super) fn look(
     engine(&mut look);
     nccl(&mut look);
     sockets(&mut look);
+    elsewhere(env, before, seen);
+}
+
+/// What is missed in a file that takes more in may be there.
+fn elsewhere(env: &Environment, before: usize, seen: &mut Vec<Seen>) {
+    if env.refers.is_empty() {
+        return;
+    }
+    let is_missed = |found: &str| {
+        ["is not set", "is on without"]
+            .iter()
+            .any(|start| found.starts_with(start))
+    };
+    let mut missed = BTreeSet::new();
+    let mut at = 0;
+    seen.retain(|own| {
+        at += 1;
+        let is_gone = at > before && is_missed(&own.finding.found);
+        if is_gone {
+            missed.extend(own.finding.object.clone());
+        }
+        !is_gone
+    });
+    let reads_nothing = !env.variables.iter().any(|(name, _)| is_judged(name));
+    let what = match missed.len() {
+        0 if reads_nothing => "what is set".to_owned(),
+        0 => return,
+        _ => list(missed.iter().take(8)),
+    };
+    let why = format!("more comes from {}", list(&env.refers));
+    let wanted = "all of the environment";
+    let finding = Finding::not_observed("env-elsewhere", what, why, wanted);
+    seen.push(Seen::ring(finding.at(&env.name)));
 }
 
 const NOT_IN_FILE: &str = "env-not-expanded";
@@ -755,6 +855,25 @@ fn not_as_written(look: &mut Look) {
                 true => look.problem(name, code, found, wanted),
                 false => look.warning(name, code, found, wanted),
             }
+        }
+    }
+    if let Some((command, line)) = &env.apart {
+        let found = format!(
+            "{} on line {line} has nothing of what is exported here, but what an option gives it",
+            quoted(command)
+        );
+        let is_container = CONTAINERS.contains(&command.as_str());
+        let wanted = "-e NAME for each variable, or --env-file FILE";
+        if is_container {
+            look.problem(name, "env-not-passed", found, wanted);
+        } else {
+            let wanted = "what that command has there";
+            let why = "what it has is set elsewhere";
+            let what = format!("the environment of {} on line {line}", quoted(command));
+            look.push(
+                name,
+                Finding::not_observed("env-elsewhere", what, why, wanted),
+            );
         }
     }
     let mut sections: BTreeMap<&str, BTreeSet<&String>> = BTreeMap::new();
@@ -1117,6 +1236,14 @@ fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// Whether NCCL, the engine or their libraries read a variable.
+fn is_known(name: &str) -> bool {
+    let nccl = name.strip_prefix("NCCL_");
+    nccl.is_some_and(|name| NCCL.contains(&name))
+        || ENGINE.contains(&name)
+        || SOCKETS.contains(&name)
+}
+
 /// Names that nobody reads.
 fn unknown(look: &mut Look) {
     let known: Vec<String> = NCCL
@@ -1131,7 +1258,15 @@ fn unknown(look: &mut Look) {
         }
         let upper = name.to_ascii_uppercase();
         let near = known.iter().min_by_key(|own| distance(&upper, own));
-        let near = near.filter(|own| distance(&upper, own) <= 2);
+        // Of a short name two other letters make any other.
+        let most = |own: &str| {
+            if own.len() < "NCCL_SOCKET_FAMILY".len() {
+                1
+            } else {
+                2
+            }
+        };
+        let near = near.filter(|own| distance(&upper, own) <= most(own));
         let ours = is_ours(name);
         match near {
             Some(near) => look.problem(
@@ -1893,9 +2028,9 @@ mod tests {
     #[test]
     fn an_operator_cuts_a_value_of_a_shell_where_no_command_comes_behind_it() {
         let cut = |rest: &str| {
-            let all = cuts(&format!("export NCCL_X=a{rest}\n"));
+            let all = cuts(&format!("export NCCL_PROTO=a{rest}\n"));
             all.first().map(|(name, c)| {
-                assert_eq!((name.as_str(), all.len()), ("NCCL_X", 1));
+                assert_eq!((name.as_str(), all.len()), ("NCCL_PROTO", 1));
                 *c
             })
         };
@@ -1903,7 +2038,7 @@ mod tests {
             (";b", ';'),
             (";0=1/3,2=0/2", ';'),
             ("; 0=1/3", ';'),
-            (";b NCCL_Y=1", ';'),
+            (";b NCCL_NET=1", ';'),
             (";b;c", ';'),
             ("&b", '&'),
             ("|b|c", '|'),
@@ -1944,53 +2079,61 @@ mod tests {
             assert_eq!(cut(rest), None, "{rest}");
         }
         for (text, c) in [
-            ("export NCCL_X=(a b)", Some('(')),
-            ("export NCCL_X=( export b)", Some('(')),
-            ("unset A; (export NCCL_X=a)>log", None),
-            ("unset A; ((export NCCL_X=a)>log)", None),
-            ("unset A; (b); export NCCL_X=a)b", Some(')')),
+            ("export NCCL_PROTO=(a b)", Some('(')),
+            ("export NCCL_PROTO=( export b)", Some('(')),
+            ("unset A; (export NCCL_PROTO=a)>log", None),
+            ("unset A; ((export NCCL_PROTO=a)>log)", None),
+            ("unset A; (b); export NCCL_PROTO=a)b", Some(')')),
         ] {
             let all = cuts(text);
             assert_eq!(all.first().map(|(_, c)| *c), c, "{text}");
         }
         // What is meant is kept; a value that is made elsewhere, and what is in quotes or in `$()`, is not judged.
         assert_eq!(
-            read("export NCCL_X=a;0=b;c NCCL_Y=d").get("NCCL_X"),
+            read("export NCCL_PROTO=a;0=b;c NCCL_NET=d").get("NCCL_PROTO"),
             Some("a;0=b;c")
         );
-        assert_eq!(read("export NCCL_X=a;NCCL_Y=d").get("NCCL_X"), Some("a"));
-        assert_eq!(read("export NCCL_X=a;NCCL_Y=d").get("NCCL_Y"), Some("d"));
+        assert_eq!(
+            read("export NCCL_PROTO=a;NCCL_NET=d").get("NCCL_PROTO"),
+            Some("a")
+        );
+        assert_eq!(
+            read("export NCCL_PROTO=a;NCCL_NET=d").get("NCCL_NET"),
+            Some("d")
+        );
         for text in [
-            "export NCCL_X=$(a|b;c (d) ) NCCL_Y=1",
-            "export NCCL_X=${A:-a};b",
-            "export NCCL_X=\"a;b\" X=a;b",
-            "(export NCCL_X=a)",
-            "NCCL_X=a;b",
-            "A=1 NCCL_X=a;b",
-            "unset=1 NCCL_X=a;b",
-            "export = NCCL_X=a;b",
+            "export NCCL_PROTO=$(a|b;c (d) ) NCCL_NET=1",
+            "export NCCL_PROTO=${A:-a};b",
+            "export NCCL_PROTO=\"a;b\" X=a;b",
+            "(export NCCL_PROTO=a)",
+            "NCCL_PROTO=a;b",
+            "A=1 NCCL_PROTO=a;b",
+            "unset=1 NCCL_PROTO=a;b",
+            "export = NCCL_PROTO=a;b",
         ] {
             assert!(cuts(text).is_empty(), "{text}");
         }
         assert_eq!(
-            read("export NCCL_X=$(a|b;c (d) ) NCCL_Y=1").get("NCCL_Y"),
+            read("export NCCL_PROTO=$(a|b;c (d) ) NCCL_NET=1").get("NCCL_NET"),
             Some("1")
         );
         for text in [
-            "#!/bin/sh\nNCCL_X=a;b",
-            "declare -x NCCL_X=a;b",
-            "unset A\nNCCL_X=a;b",
+            "#!/bin/sh\nNCCL_PROTO=a;b",
+            "declare -x NCCL_PROTO=a;b",
+            "unset A\nNCCL_PROTO=a;b",
         ] {
-            assert_eq!(cuts(text), [("NCCL_X".to_owned(), ';')], "{text}");
+            assert_eq!(cuts(text), [("NCCL_PROTO".to_owned(), ';')], "{text}");
         }
     }
 
     #[test]
     fn what_is_unset_has_no_value() {
-        let env = read("export A=1 B=2 NCCL_C=a;0\nunset A NCCL_C; B=3\nD=1\nexport -n D\nE=-n\n");
+        let env = read(
+            "export A=1 B=2 NCCL_COMM_ID=a;0\nunset A NCCL_COMM_ID; B=3\nD=1\nexport -n D\nE=-n\n",
+        );
         let get = |name| env.get(name);
         assert_eq!(
-            (get("A"), get("B"), get("NCCL_C"), get("D"), get("E")),
+            (get("A"), get("B"), get("NCCL_COMM_ID"), get("D"), get("E")),
             (None, Some("3"), None, None, Some("-n"))
         );
         assert!(env.cut.is_empty() && env.other.is_empty(), "{env:?}");
@@ -2000,8 +2143,8 @@ mod tests {
             Environment::read("x", format!("unset{}", " A".repeat(count)).as_bytes())
         };
         assert!(many(4096).is_ok() && many(4097).is_err());
-        let env = read("export NCCL_A=a;0 NCCL_B=b;0\nunset NCCL_A\n");
-        assert_eq!(env.cut, [("NCCL_B".to_owned(), ';')]);
+        let env = read("export NCCL_ALGO=a;0 NCCL_PROTO=b;0\nunset NCCL_ALGO\n");
+        assert_eq!(env.cut, [("NCCL_PROTO".to_owned(), ';')]);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Environment, MOST_VARIABLES, SETTERS, Variable, is_judged, is_made_elsewhere, is_name, is_ours,
-    is_rest_of, unknown_value,
+    CONTAINERS, Environment, MOST_VARIABLES, SETTERS, Variable, is_judged, is_known,
+    is_made_elsewhere, is_name, is_ours, is_rest_of, unknown_value,
 };
 
 /// Most steps that are taken through a script: functions that call each other have no other end.
@@ -111,6 +111,21 @@ const STEPS: &[&str] = &[
     ".", ":", "cd", "echo", "mkdir", "printf", "pushd", "set", "source", "true", "ulimit",
 ];
 
+/// Whether a command has nothing of the environment but what its own options give it: a container's or another host's.
+fn takes_nothing(words: &[&Word]) -> bool {
+    let mut words = words.iter().map(|word| word.text.as_str());
+    let name = words.next().unwrap_or_default();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let mut rest = words.filter(|word| !word.starts_with('-'));
+    match name {
+        "ssh" => true,
+        _ if CONTAINERS.contains(&name) => {
+            matches!(rest.next(), Some("run" | "exec" | "create" | "container"))
+        }
+        _ => false,
+    }
+}
+
 #[derive(Debug)]
 struct Word {
     text: String,
@@ -125,7 +140,7 @@ impl Word {
     /// Whether it gives a variable that is judged a value that stands here.
     fn is_value(&self) -> bool {
         let value = self.text.split_once('=');
-        value.is_some_and(|(name, value)| is_judged(name) && !is_made_elsewhere(value))
+        value.is_some_and(|(name, value)| is_known(name) && !is_made_elsewhere(value))
     }
 
     fn is(&self, keyword: &str) -> bool {
@@ -448,13 +463,15 @@ pub(super) fn read(name: &str, text: &str) -> Option<Vec<Environment>> {
         counted: 0,
         steps: 0,
         starts: Vec::new(),
+        apart: None,
         is_changed: true,
         is_set: true,
         is_launched: false,
     };
     shell.run(0, parts.len(), false, 0)?;
     if shell.is_set || shell.starts.is_empty() {
-        let end = shell.env.clone();
+        let mut end = shell.env.clone();
+        end.apart = shell.apart.take().filter(|_| shell.starts.is_empty());
         shell.starts.push(end);
     }
     let all = std::mem::take(&mut shell.starts);
@@ -498,6 +515,8 @@ struct Shell<'p> {
     steps: usize,
     /// What commands were started with.
     starts: Vec<Environment>,
+    /// The first command that has nothing of what is exported, and its line.
+    apart: Option<(String, usize)>,
     /// Whether something was set or unset since one that had nothing of its own.
     is_changed: bool,
     /// Whether something was set since any.
@@ -768,6 +787,28 @@ impl<'p> Shell<'p> {
                 }
                 Some(Next::Steps)
             }
+            // What makes a prompt or a folder of packages sets nothing here.
+            "." | "source" => {
+                let file = operands.first().map_or("", |word| word.text.as_str());
+                let base = file.rsplit('/').next().unwrap_or_default();
+                if ![
+                    "activate",
+                    "conda.sh",
+                    ".bashrc",
+                    "bash.bashrc",
+                    ".profile",
+                    "profile",
+                ]
+                .contains(&base)
+                {
+                    self.env.refer(file);
+                }
+                Some(Next::Steps)
+            }
+            "eval" => {
+                self.env.refer("eval");
+                Some(Next::Steps)
+            }
             "return" => Some(Next::Ends),
             "exit" if !conditional => Some(Next::Ends),
             name => {
@@ -811,6 +852,9 @@ impl<'p> Shell<'p> {
                 self.unset(word, conditional)?;
             } else {
                 self.count()?;
+                if exports && is_made_elsewhere(text) {
+                    self.env.refer(text);
+                }
                 if exports && is_name(text) {
                     self.is_changed |= self.exported.insert(text) && is_judged(text);
                     if is_judged(text) && self.env.get(text).is_none() {
@@ -851,9 +895,8 @@ impl<'p> Shell<'p> {
             }
             return Some(());
         }
-        if appends {
-            self.env.forget(name);
-        }
+        // The last one counts, and who writes a script knows.
+        self.env.forget(name);
         self.env.conditional.remove(name);
         self.env.unset.remove(name);
         self.env.variables.push((name.to_owned(), value));
@@ -888,6 +931,9 @@ impl<'p> Shell<'p> {
         }
         let mut before = "";
         for word in rest {
+            let file = word.text.strip_prefix("--env-file=");
+            let file = file.or(Some(word.text.as_str()).filter(|_| before == "--env-file"));
+            file.into_iter().for_each(|file| env.refer(file));
             for (name, value) in gives(before, &word.text) {
                 self.count()?;
                 if value.is_none() {
@@ -902,7 +948,29 @@ impl<'p> Shell<'p> {
         for name in &own_names {
             env.forget(name);
         }
-        let has_own = own_names.iter().any(|name| is_judged(name));
+        let mut has_own = own_names.iter().any(|name| is_judged(name));
+        if takes_nothing(rest) {
+            let options = rest.windows(2);
+            let passed = options.filter(|pair| ["-e", "--env"].contains(&pair[0].text.as_str()));
+            let passed: BTreeSet<&str> = passed.map(|pair| pair[1].text.as_str()).collect();
+            has_own |= passed.iter().any(|name| is_judged(name) && is_name(name));
+            if !has_own && env.refers.is_empty() {
+                if env.judged_names().iter().any(|name| is_known(name)) {
+                    let command = rest.first().map_or("", |word| &word.text);
+                    self.apart
+                        .get_or_insert((command.to_owned(), rest.first()?.line));
+                }
+                return Some(());
+            }
+            let gone: Vec<String> = env
+                .judged_names()
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect();
+            for name in gone.iter().filter(|name| !passed.contains(name.as_str())) {
+                env.forget(name);
+            }
+        }
         for (word, (name, value)) in all {
             if !is_made_elsewhere(&value) {
                 env.conditional.remove(&name);
@@ -921,12 +989,19 @@ impl<'p> Shell<'p> {
         self.is_set = false;
         env.started = Some((first.text.clone(), first.line, is_launcher));
         let names = env.judged_names().into_iter();
-        env.unexported = names
+        let unexported: Vec<String> = names
             .filter(|name| !self.exported.contains(name) && !own_names.contains(*name))
-            // What is put into a word goes there without.
-            .filter(|name| !self.used.contains(name))
             .map(str::to_owned)
             .collect();
+        for name in unexported {
+            // A script may have names of its own that begin so.
+            if !is_known(&name) {
+                env.forget(&name);
+            // What is put into a word goes there without.
+            } else if !self.used.contains(name.as_str()) {
+                env.unexported.insert(name);
+            }
+        }
         // Each of its variables is judged.
         self.spend(env.variables.len().saturating_mul(64))?;
         self.starts.push(env);
@@ -965,7 +1040,7 @@ mod tests {
             } else {
                 ""
             };
-            format!("{sign}{}={value}", &name[5..])
+            format!("{sign}{}={value}", &name[5..6])
         };
         env.judged_names()
             .iter()
@@ -977,60 +1052,69 @@ mod tests {
     #[test]
     fn what_is_started_has_what_is_exported() {
         for (text, wanted) in [
-            ("NCCL_A=1\npython3 x", "-A=1"),
-            ("export NCCL_A=1\npython3 x", "A=1"),
-            ("export NCCL_A=1\nNCCL_A=2\npython3 x", "A=2"),
-            ("NCCL_A=1\nexport NCCL_A\npython3 x", "A=1"),
-            ("NCCL_A=1\npython3 x\nexport NCCL_A", "-A=1"),
-            ("declare -x NCCL_A=1; python3 x", "A=1"),
-            ("typeset -rx NCCL_A=1; python3 x", "A=1"),
-            ("declare NCCL_A=1; python3 x", "-A=1"),
-            ("readonly NCCL_A=1; python3 x", "-A=1"),
-            ("set -a\nNCCL_A=1\nset +a\nNCCL_B=1\npython3 x", "A=1 -B=1"),
-            ("set -ea; NCCL_A=1; python3 x", "A=1"),
-            ("set -e; NCCL_A=1; python3 x", "-A=1"),
-            ("set -- a; NCCL_A=1; python3 x", "-A=1"),
+            ("NCCL_ALGO=1\npython3 x", "-A=1"),
+            ("export NCCL_ALGO=1\npython3 x", "A=1"),
+            ("export NCCL_ALGO=1\nNCCL_ALGO=2\npython3 x", "A=2"),
+            ("NCCL_ALGO=1\nexport NCCL_ALGO\npython3 x", "A=1"),
+            ("NCCL_ALGO=1\npython3 x\nexport NCCL_ALGO", "-A=1"),
+            ("declare -x NCCL_ALGO=1; python3 x", "A=1"),
+            ("typeset -rx NCCL_ALGO=1; python3 x", "A=1"),
+            ("declare NCCL_ALGO=1; python3 x", "-A=1"),
+            ("readonly NCCL_ALGO=1; python3 x", "-A=1"),
             (
-                "set -o allexport; NCCL_A=1; set +o allexport; NCCL_B=1; python3 x",
+                "set -a\nNCCL_ALGO=1\nset +a\nNCCL_BUFFSIZE=1\npython3 x",
                 "A=1 -B=1",
             ),
-            ("NCCL_A=1 python3 x", "A=1"),
-            ("NCCL_A=1 true\npython3 x", ""),
-            ("export NCCL_A=1\nNCCL_A=2 python3 x", "A=2"),
-            ("exec env NCCL_A=1 python3 x", "A=1"),
+            ("set -ea; NCCL_ALGO=1; python3 x", "A=1"),
+            ("set -e; NCCL_ALGO=1; python3 x", "-A=1"),
+            ("set -- a; NCCL_ALGO=1; python3 x", "-A=1"),
             (
-                "docker run -e NCCL_A=1 --env=NCCL_B=2 --env NCCL_C=3 -eNCCL_D=4 x",
+                "set -o allexport; NCCL_ALGO=1; set +o allexport; NCCL_BUFFSIZE=1; python3 x",
+                "A=1 -B=1",
+            ),
+            ("NCCL_ALGO=1 python3 x", "A=1"),
+            ("NCCL_ALGO=1 true\npython3 x", ""),
+            ("export NCCL_ALGO=1\nNCCL_ALGO=2 python3 x", "A=2"),
+            ("exec env NCCL_ALGO=1 python3 x", "A=1"),
+            (
+                "docker run -e NCCL_ALGO=1 --env=NCCL_BUFFSIZE=2 --env NCCL_COMM_ID=3 -eNCCL_DEBUG=4 x",
                 "A=1 B=2 C=3 D=4",
             ),
-            ("NCCL_A=1\ndocker run -e NCCL_A=$NCCL_A x", "A=?"),
-            ("NCCL_A=1\ndocker run -e X=$NCCL_AB x", "-A=1"),
-            ("NCCL_A=1\nssh h \"x --a=${NCCL_A}\"", "A=1"),
-            ("export NCCL_A=1; export -n NCCL_A; python3 x", ""),
-            ("export NCCL_A=1 NCCL_B=2; unset NCCL_A; python3 x", "B=2"),
-            ("export NCCL_A; python3 x", "A=?"),
-            ("export NCCL_A; NCCL_A=1; python3 x", "A=1"),
-            ("NCCL_A=1 # no start\n", "A=1"),
+            ("NCCL_ALGO=1\ndocker run -e NCCL_ALGO=$NCCL_ALGO x", "A=?"),
+            ("NCCL_ALGO=1\npython3 -e X=$NCCL_AB x", "-A=1"),
+            ("NCCL_ALGO=1\nssh h \"x --a=${NCCL_ALGO}\"", "A=1"),
+            ("export NCCL_ALGO=1; export -n NCCL_ALGO; python3 x", ""),
             (
-                "export NCCL_A=1 NCCL_B=1\nfoo\nunset NCCL_A\npython3 x\nunset NCCL_B",
+                "export NCCL_ALGO=1 NCCL_BUFFSIZE=2; unset NCCL_ALGO; python3 x",
+                "B=2",
+            ),
+            ("export NCCL_ALGO; python3 x", "A=?"),
+            ("export NCCL_ALGO; NCCL_ALGO=1; python3 x", "A=1"),
+            ("NCCL_ALGO=1 # no start\n", "A=1"),
+            (
+                "export NCCL_ALGO=1 NCCL_BUFFSIZE=1\nfoo\nunset NCCL_ALGO\npython3 x\nunset NCCL_BUFFSIZE",
                 "B=1",
             ),
-            ("export NCCL_A=1\nNCCL_A=2 foo\npython3 x", "A=1"),
-            ("echo NCCL_A=1; printf 'NCCL_A=1'\n", ""),
+            ("export NCCL_ALGO=1\nNCCL_ALGO=2 foo\npython3 x", "A=1"),
+            ("echo NCCL_ALGO=1; printf 'NCCL_ALGO=1'\n", ""),
             (
-                "args=(-e NCCL_A=1)\nargs+=(\n -e 'NCCL_B=2'\n)\ndocker run \"${args[@]}\" x",
+                "args=(-e NCCL_ALGO=1)\nargs+=(\n -e 'NCCL_BUFFSIZE=2'\n)\ndocker run \"${args[@]}\" x",
                 "A=1 B=2",
             ),
-            ("args=(NCCL_A=1 b); export NCCL_B=1; python3 x", "A=1 B=1"),
-            ("nohup time python3 x NCCL_A=1 &\n", "A=1"),
             (
-                "exec >log 2>&1\nexport NCCL_A=1 2>/dev/null\npython3 x",
+                "args=(NCCL_ALGO=1 b); export NCCL_BUFFSIZE=1; python3 x",
+                "A=1 B=1",
+            ),
+            ("nohup time python3 x NCCL_ALGO=1 &\n", "A=1"),
+            (
+                "exec >log 2>&1\nexport NCCL_ALGO=1 2>/dev/null\npython3 x",
                 "A=1",
             ),
-            ("export NCCL_A=1\nexec python3 x\nNCCL_A=2", "A=1"),
-            ("export NCCL_A=1\nexit\nNCCL_A=2", "A=1"),
-            ("export NCCL_A=1 && python3 x", "A=1"),
+            ("export NCCL_ALGO=1\nexec python3 x\nNCCL_ALGO=2", "A=1"),
+            ("export NCCL_ALGO=1\nexit\nNCCL_ALGO=2", "A=1"),
+            ("export NCCL_ALGO=1 && python3 x", "A=1"),
             (
-                "export NCCL_A=1 NCCL_B=2\nfoo\nexport NCCL_C=3\npython3 x\ncurl x",
+                "export NCCL_ALGO=1 NCCL_BUFFSIZE=2\nfoo\nexport NCCL_COMM_ID=3\npython3 x\ncurl x",
                 "A=1 B=2 C=3",
             ),
         ] {
@@ -1041,73 +1125,92 @@ mod tests {
     #[test]
     fn what_a_condition_decides_is_not_known() {
         for (text, wanted) in [
-            ("if a; then export NCCL_A=1; fi", "A=?"),
+            ("if a; then export NCCL_ALGO=1; fi", "A=?"),
             (
-                "if a; then export NCCL_A=1; else export NCCL_A=1; fi; export NCCL_B=1",
+                "if a; then export NCCL_ALGO=1; else export NCCL_ALGO=1; fi; export NCCL_BUFFSIZE=1",
                 "A=? B=1",
             ),
-            ("export NCCL_A=1; if a; then NCCL_A=1; fi", "A=1"),
-            ("export NCCL_A=1; if a; then unset NCCL_A; fi", "A=?"),
-            ("if a; then unset NCCL_A; fi; NCCL_B=1", "B=1"),
-            ("if a; then export NCCL_A=1; fi; NCCL_A=2", "A=2"),
+            ("export NCCL_ALGO=1; if a; then NCCL_ALGO=1; fi", "A=1"),
+            ("export NCCL_ALGO=1; if a; then unset NCCL_ALGO; fi", "A=?"),
+            ("if a; then unset NCCL_ALGO; fi; NCCL_BUFFSIZE=1", "B=1"),
+            ("if a; then export NCCL_ALGO=1; fi; NCCL_ALGO=2", "A=2"),
             (
-                "case $1 in\na|b) export NCCL_A=1;;\n(c) NCCL_B=1\n;;\nesac\nNCCL_C=1",
+                "case $1 in\na|b) export NCCL_ALGO=1;;\n(c) NCCL_BUFFSIZE=1\n;;\nesac\nNCCL_COMM_ID=1",
                 "A=? B=? C=1",
             ),
-            ("case $1 in\nesac\nNCCL_C=1", "C=1"),
+            ("case $1 in\nesac\nNCCL_COMM_ID=1", "C=1"),
             (
-                "for a in NCCL_A=1 b; do NCCL_B=1; done; NCCL_C=1",
+                "for a in NCCL_ALGO=1 b; do NCCL_BUFFSIZE=1; done; NCCL_COMM_ID=1",
                 "B=? C=1",
             ),
-            ("for a\ndo NCCL_B=1; done; NCCL_C=1", "B=? C=1"),
-            ("while a; do NCCL_B=1; done <x; NCCL_C=1", "B=? C=1"),
-            ("[ a ] && export NCCL_A=1; NCCL_B=1", "A=? B=1"),
-            ("a ||\n export NCCL_A=1\nNCCL_B=1", "A=? B=1"),
-            ("a && { NCCL_A=1; NCCL_B=1; }; NCCL_C=1", "A=? B=? C=1"),
-            ("{ NCCL_A=1; }; NCCL_C=1", "A=1 C=1"),
-            ("cd x && export NCCL_A=1", "A=1"),
-            ("NCCL_A=1 && export NCCL_B=1", "A=1 B=1"),
-            ("NCCL_A=1 || export NCCL_B=1", "A=1 B=?"),
-            ("(export NCCL_A=1); NCCL_B=1", "B=1"),
-            ("(export NCCL_A=1; python3 x)", "A=1"),
-            ("((a > 1)) && NCCL_A=1; NCCL_B=$((1 + 1))", "A=? B=?"),
-            ("ssh h 'export NCCL_A=1; python3 x'", "A=?"),
-            ("ssh h 'NCCL_A=1 python3 x'", "A=?"),
+            ("for a\ndo NCCL_BUFFSIZE=1; done; NCCL_COMM_ID=1", "B=? C=1"),
             (
-                "docker run -e 'NCCL_A=1 2' '--env=NCCL_B=1 2' --env 'NCCL_C=1 2' x",
+                "while a; do NCCL_BUFFSIZE=1; done <x; NCCL_COMM_ID=1",
+                "B=? C=1",
+            ),
+            ("[ a ] && export NCCL_ALGO=1; NCCL_BUFFSIZE=1", "A=? B=1"),
+            ("a ||\n export NCCL_ALGO=1\nNCCL_BUFFSIZE=1", "A=? B=1"),
+            (
+                "a && { NCCL_ALGO=1; NCCL_BUFFSIZE=1; }; NCCL_COMM_ID=1",
+                "A=? B=? C=1",
+            ),
+            ("{ NCCL_ALGO=1; }; NCCL_COMM_ID=1", "A=1 C=1"),
+            ("cd x && export NCCL_ALGO=1", "A=1"),
+            ("NCCL_ALGO=1 && export NCCL_BUFFSIZE=1", "A=1 B=1"),
+            ("NCCL_ALGO=1 || export NCCL_BUFFSIZE=1", "A=1 B=?"),
+            ("(export NCCL_ALGO=1); NCCL_BUFFSIZE=1", "B=1"),
+            ("(export NCCL_ALGO=1; python3 x)", "A=1"),
+            (
+                "((a > 1)) && NCCL_ALGO=1; NCCL_BUFFSIZE=$((1 + 1))",
+                "A=? B=?",
+            ),
+            ("ssh h 'export NCCL_ALGO=1; python3 x'", "A=?"),
+            ("ssh h 'NCCL_ALGO=1 python3 x'", "A=?"),
+            (
+                "docker run -e 'NCCL_ALGO=1 2' '--env=NCCL_BUFFSIZE=1 2' --env 'NCCL_COMM_ID=1 2' x",
                 "A=1 2 B=1 2 C=1 2",
             ),
-            ("NCCL_A='1 2' x", "A=1 2"),
-            ("bash -c \"\nNCCL_A=1 python3 x\n\"", "A=?"),
-            ("python3 -c 'NCCL_A == 1'", ""),
+            ("NCCL_ALGO='1 2' x", "A=1 2"),
+            ("bash -c \"\nNCCL_ALGO=1 python3 x\n\"", "A=?"),
+            ("python3 -c 'NCCL_ALGO == 1'", ""),
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
-        let env = read("x", "\n\nif a\nthen\n export NCCL_A='\n' NCCL_B=1; fi").unwrap();
+        let env = read(
+            "x",
+            "\n\nif a\nthen\n export NCCL_ALGO='\n' NCCL_BUFFSIZE=1; fi",
+        )
+        .unwrap();
         let lines: Vec<(&str, usize)> = env[0]
             .conditional
             .iter()
             .map(|(name, line)| (name.as_str(), *line))
             .collect();
-        assert_eq!(lines, [("NCCL_A", 5), ("NCCL_B", 6)]);
+        assert_eq!(lines, [("NCCL_ALGO", 5), ("NCCL_BUFFSIZE", 6)]);
     }
 
     #[test]
     fn functions_count_where_they_are_called() {
         for (text, wanted) in [
-            ("a() {\n export NCCL_A=1\n}\nexport NCCL_B=1", "B=1"),
-            ("a() {\n export NCCL_A=1\n}\na\n", "A=1"),
-            ("function a {\n export NCCL_A=1\n}\na\n", "A=1"),
-            ("function a() {\n export NCCL_A=1\n}\na\n", "A=1"),
-            ("a() (\n export NCCL_A=1\n)\na\nNCCL_B=1", "B=1"),
             (
-                "a() { { b; }; case x in y) c;; esac; NCCL_A=1; }\nNCCL_B=1; a",
+                "a() {\n export NCCL_ALGO=1\n}\nexport NCCL_BUFFSIZE=1",
+                "B=1",
+            ),
+            ("a() {\n export NCCL_ALGO=1\n}\na\n", "A=1"),
+            ("function a {\n export NCCL_ALGO=1\n}\na\n", "A=1"),
+            ("function a() {\n export NCCL_ALGO=1\n}\na\n", "A=1"),
+            ("a() (\n export NCCL_ALGO=1\n)\na\nNCCL_BUFFSIZE=1", "B=1"),
+            (
+                "a() { { b; }; case x in y) c;; esac; NCCL_ALGO=1; }\nNCCL_BUFFSIZE=1; a",
                 "A=1 B=1",
             ),
-            ("a() { NCCL_A=1; }\nif x; then a; fi", "A=?"),
-            ("a() { return; NCCL_A=1; }\na; NCCL_B=1", "B=1"),
-            ("a() { [ x ] && return; NCCL_A=1; }\na; NCCL_B=1", "A=? B=1"),
-            ("a() { NCCL_A=1", ""),
+            ("a() { NCCL_ALGO=1; }\nif x; then a; fi", "A=?"),
+            ("a() { return; NCCL_ALGO=1; }\na; NCCL_BUFFSIZE=1", "B=1"),
+            (
+                "a() { [ x ] && return; NCCL_ALGO=1; }\na; NCCL_BUFFSIZE=1",
+                "A=? B=1",
+            ),
+            ("a() { NCCL_ALGO=1", ""),
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
@@ -1124,14 +1227,19 @@ mod tests {
     #[test]
     fn what_is_appended_goes_behind() {
         for (text, wanted) in [
-            ("export NCCL_A=1\nNCCL_A+=2\nNCCL_A+=';3'", "A=12;3"),
-            ("NCCL_A+=2", "A=?"),
-            ("NCCL_A=1; if a; then NCCL_A+=2; fi", "A=?"),
+            (
+                "export NCCL_ALGO=1\nNCCL_ALGO+=2\nNCCL_ALGO+=';3'",
+                "A=12;3",
+            ),
+            ("NCCL_ALGO+=2", "A=?"),
+            ("NCCL_ALGO=1; if a; then NCCL_ALGO+=2; fi", "A=?"),
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
         assert_eq!(
-            read("x", "NCCL_A=1\nNCCL_A+=2").unwrap()[0].variables.len(),
+            read("x", "NCCL_ALGO=1\nNCCL_ALGO+=2").unwrap()[0]
+                .variables
+                .len(),
             1
         );
     }
@@ -1139,26 +1247,29 @@ mod tests {
     #[test]
     fn documents_and_words_in_quotes_assign_nothing() {
         for (text, wanted) in [
-            ("cat >x <<EOF\nNCCL_A=1\nEOF\nNCCL_B=1", "B=1"),
-            (": <<'EOF'\nNCCL_A='1\nEOF \nEOF\nNCCL_B=1", "B=1"),
+            ("cat >x <<EOF\nNCCL_ALGO=1\nEOF\nNCCL_BUFFSIZE=1", "B=1"),
+            (": <<'EOF'\nNCCL_ALGO='1\nEOF \nEOF\nNCCL_BUFFSIZE=1", "B=1"),
             (
-                "cat <<-\tEOF <<B\nNCCL_A=1\n\tEOF\nNCCL_A=1\nB\nNCCL_B=1",
+                "cat <<-\tEOF <<B\nNCCL_ALGO=1\n\tEOF\nNCCL_ALGO=1\nB\nNCCL_BUFFSIZE=1",
                 "B=1",
             ),
-            ("cat <<EOF\n\tEOF\nNCCL_A=1\nEOF\nNCCL_B=1", "B=1"),
-            ("cat <<<EOF\nNCCL_A=1", "A=1"),
-            ("cat <<\nx\nNCCL_A=1\nx\n", "-A=1"),
-            ("cat <<EOF\nNCCL_A=1", ""),
-            ("x='\nNCCL_A=1\n'\nNCCL_B=1", "B=1"),
-            ("NCCL_A=1\\\n2 # x\nNCCL_B=\"a'b\\\"c\"", "A=12 B=a'b\"c"),
-            ("NCCL_A=`a b` NCCL_B=1", "A=? B=1"),
+            ("cat <<EOF\n\tEOF\nNCCL_ALGO=1\nEOF\nNCCL_BUFFSIZE=1", "B=1"),
+            ("cat <<<EOF\nNCCL_ALGO=1", "A=1"),
+            ("cat <<\nx\nNCCL_ALGO=1\nx\n", "-A=1"),
+            ("cat <<EOF\nNCCL_ALGO=1", ""),
+            ("x='\nNCCL_ALGO=1\n'\nNCCL_BUFFSIZE=1", "B=1"),
             (
-                "NCCL_A=${X:-a b} NCCL_B=\"$(a \"b c\" (d) )\" NCCL_C=1",
+                "NCCL_ALGO=1\\\n2 # x\nNCCL_BUFFSIZE=\"a'b\\\"c\"",
+                "A=12 B=a'b\"c",
+            ),
+            ("NCCL_ALGO=`a b` NCCL_BUFFSIZE=1", "A=? B=1"),
+            (
+                "NCCL_ALGO=${X:-a b} NCCL_BUFFSIZE=\"$(a \"b c\" (d) )\" NCCL_COMM_ID=1",
                 "A=? B=? C=1",
             ),
-            ("done < <(a b); NCCL_A=1", "A=1"),
-            ("a &>x; b >>y; c >|z; NCCL_A=1 # b", "A=1"),
-            ("NCCL_A=1;# NCCL_B=1\n", "A=1"),
+            ("done < <(a b); NCCL_ALGO=1", "A=1"),
+            ("a &>x; b >>y; c >|z; NCCL_ALGO=1 # b", "A=1"),
+            ("NCCL_ALGO=1;# NCCL_BUFFSIZE=1\n", "A=1"),
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
@@ -1176,10 +1287,10 @@ mod tests {
             assert!(env.started.is_none(), "{text}");
             env.other.len()
         };
-        assert_eq!(other("NCCL_A=a, b, c"), 2);
-        assert_eq!(other("export NCCL_A=a, b, c"), 2);
-        assert_eq!(other("NCCL_A = a"), 3);
-        assert_eq!(other("NCCL_A =a"), 2);
+        assert_eq!(other("NCCL_ALGO=a, b, c"), 2);
+        assert_eq!(other("export NCCL_ALGO=a, b, c"), 2);
+        assert_eq!(other("NCCL_ALGO = a"), 3);
+        assert_eq!(other("NCCL_ALGO =a"), 2);
     }
 
     #[test]
@@ -1187,13 +1298,13 @@ mod tests {
         let many = |text: &str, count: usize| read("x", &text.repeat(count));
         assert!(many("A=1;", 4096).is_some() && many("A=1;", 4097).is_none());
         assert!(many("export A;", 4096).is_some() && many("export A;", 4097).is_none());
-        assert!(many("NCCL_A=1 a;", 64).is_some() && many("NCCL_A=1 a;", 65).is_none());
-        assert!(
-            many("A=1;", 4000).is_some()
-                && read("x", &("A=1;".repeat(4000) + &"(a);".repeat(300))).is_none()
-        );
+        assert!(many("NCCL_ALGO=1 a;", 64).is_some() && many("NCCL_ALGO=1 a;", 65).is_none());
+        assert!({
+            let all: String = (0..4000).map(|i| format!("A{i}=1;")).collect();
+            read("x", &all).is_some() && read("x", &(all + &"(a);".repeat(300))).is_none()
+        });
         let all: String = (0..1000).map(|i| format!("A{i}=1;")).collect();
-        let starts = |count: usize| read("x", &(all.clone() + &"NCCL_A=1 a;".repeat(count)));
+        let starts = |count: usize| read("x", &(all.clone() + &"NCCL_ALGO=1 a;".repeat(count)));
         assert!(starts(15).is_some() && starts(17).is_none());
         assert!(many("(", 100_000).is_some() && many("a;", 100_000).is_some());
     }

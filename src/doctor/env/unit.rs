@@ -4,7 +4,13 @@ use super::shell::{given, gives, named_within};
 use super::{Environment, Line, MOST_VARIABLES, is_judged};
 
 /// Sections in which an environment counts.
-const SECTIONS: &[&str] = &["Service", "Socket", "Mount", "Swap"];
+const SECTIONS: &[&str] = &[
+    "Service",
+    "Socket",
+    "Mount",
+    "Swap", // Podman's, in the units that it makes services of.
+    "Container",
+];
 
 /// Whether a text is one.
 pub(super) fn is_one(text: &str) -> bool {
@@ -60,6 +66,12 @@ pub(super) fn read(env: &mut Environment, text: &str) -> Option<()> {
             }
             "UnsetEnvironment" if value.trim().is_empty() => taken_back.clear(),
             "UnsetEnvironment" if is_ours => taken_back.extend(words),
+            "EnvironmentFile" if is_ours && !value.trim().is_empty() => {
+                env.refer(value.trim().trim_start_matches('-'));
+            }
+            "PassEnvironment" if is_ours && !value.trim().is_empty() => {
+                env.refer("PassEnvironment")
+            }
             "ExecStart" => started.extend(words.map(|word| (word, number))),
             _ => {}
         }
