@@ -451,7 +451,7 @@ impl<'a, 'b> About<'a, 'b> {
         "module-mstflint" => "rmmod mstflint_access; run no mstflint after a cable was plugged".into(),
         "netplan-owned-twice" => "keep one; hairpin-mesh netplan HOST --remove prints the steps that take a plane away for good".into(),
         "parity-kernel" | "parity-driver" | "parity-firmware" | "parity-rdma-core" | "parity-bios" | "parity-architecture" => "bring it to what the others have before looking for anything finer".into(),
-        "nccl-library-differs" | "nccl-library-other" => "put the same library of the switchless ring on all nodes, and look again with --nccl-library".into(),
+        "nccl-library-differs" | "nccl-library-other" | "nccl-library-missing" => "put the same library of the switchless ring on all nodes, and look again with --nccl-library".into(),
         "management-on-fabric" => "move the default route to the management network".into(),
         "hca-names-differ" => "rename the RDMA devices alike on all nodes (udev), or fix the node whose function is missing".into(),
         "hairpin-queue-default" => "hairpin-mesh hairpin-queue 8192, while nothing uses the fabric".into(),

@@ -201,8 +201,11 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
                 right.join("; ")
             ))
         };
+        let is_believed =
+            |port: &usize| believed.is_some_and(|(domain, _)| domain == fabric.ports[*port].domain);
         let ports = (0..fabric.ports.len())
-            .filter(|port| fabric.other_socket(fabric.socket(*port)).is_none());
+            .filter(|port| fabric.other_socket(fabric.socket(*port)).is_none())
+            .filter(|port| !is_believed(port));
         seen.push(Seen::ports(fabric, ports.collect(), finding));
     }
     Cabling {

@@ -88,6 +88,8 @@ enum Reach {
     Cable,
     /// Findings about ports of the same domains.
     Plane,
+    /// As a cable's, of sockets without a link whose other end has one: what is in that is another plug.
+    Loose,
     /// Findings about ports whose other end is not there.
     Lonely,
     /// Findings of the same host.
@@ -98,7 +100,7 @@ enum Reach {
     Ring,
 }
 
-use Reach::{Address, Cable, Host, Lonely, Plane, Port, Ring};
+use Reach::{Address, Cable, Host, Lonely, Loose, Plane, Port, Ring};
 
 /// A cause, how far it reaches, and how the codes of its effects start.
 type Row = (&'static str, Reach, &'static [&'static str]);
@@ -221,7 +223,7 @@ const CAUSES: &[Row] = &[
     ),
     // Of whose neighbours plugs hang loose now.
     ("cabling-looped", Cable, &["cable-down", "neighbour-silent"]),
-    ("cabling-wire-differs", Cable, &["cable-down"]),
+    ("cabling-wire-differs", Loose, &["cable-down"]),
     (
         "mac-repeated",
         Cable,
@@ -295,7 +297,8 @@ const CAUSES: &[Row] = &[
             "plane-unaddressed",
             "plane-idle",
             "subnet-ends",
-            "route-",
+            "route-linkdown",
+            "route-missing",
             "peer-route",
             "neighbour-silent",
             "function-idle",
@@ -316,7 +319,16 @@ const CAUSES: &[Row] = &[
             "function-idle",
         ],
     ),
-    ("port-link", Port, &["port-gid", "port-address", "route-"]),
+    (
+        "port-link",
+        Port,
+        &[
+            "port-gid",
+            "port-address",
+            "route-linkdown",
+            "route-missing",
+        ],
+    ),
     (
         "port-rdma",
         Port,
@@ -367,7 +379,9 @@ const CAUSES: &[Row] = &[
             "subnet",
             "neighbour-mac",
             "neighbour-silent",
-            "route-",
+            "route-missing",
+            "route-other",
+            "left-over-route",
             "rule-",
             "mesh-plan-peer",
         ],
@@ -656,6 +670,14 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
                         .is_some_and(|far| effect.ports.contains(&far))
                 })
         }
+        Loose => {
+            let has_link = |port: &usize| {
+                let far = fabric.far_socket(fabric.socket(*port));
+                let there = far.map(|far| fabric.of_socket(far)).unwrap_or_default();
+                there.iter().any(|far| fabric.facts(*far).state == "up")
+            };
+            effect.ports.iter().all(has_link) && reaches(fabric, Cable, cause, effect)
+        }
         Plane => {
             let domain = |port: &usize| fabric.ports[*port].domain;
             let domains: BTreeSet<usize> = cause.ports.iter().map(domain).collect();
@@ -704,7 +726,7 @@ fn cover(fabric: &Fabric, reach: Reach, causes: &[&Seen], effect: &Seen) -> bool
             .hosts
             .iter()
             .all(|host| causes.iter().any(|cause| cause.hosts.contains(host))),
-        Plane | Lonely | Address | Ring => true,
+        Plane | Loose | Lonely | Address | Ring => true,
     }
 }
 

@@ -972,6 +972,20 @@ fn markers(fabric: &Fabric, node: usize, share: Option<&HostPlan>, seen: &mut Ve
         };
         by.entry(device).or_insert_with(Vec::new).push(marker.pid);
         let line = marker.command_line.known().map_or("", Text::as_str);
+        if let Some(value) = given(line, "--match-destination") {
+            let finding = Finding::problem(
+                "marker-other",
+                format!(
+                    "the marker on {device} (process {}) tags packets to {value} alone",
+                    marker.pid
+                ),
+                "packets to any address, as the mesh's units tag them",
+            );
+            seen.push(match of_device(fabric, node, device) {
+                Some(port) => Seen::port(fabric, port, finding),
+                None => Seen::host(fabric, node, finding),
+            });
+        }
         for (option, wanted, shown) in [
             (
                 "--source-port",

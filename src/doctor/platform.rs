@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
 use crate::doctor::netplan::COPY;
-use crate::facts::{Fact, NetplanFile};
+use crate::facts::{Fact, Inventory, NetplanFile};
 use crate::finding::Finding;
 use crate::names::HostName;
 use crate::plan::ends::{count, list};
@@ -176,6 +176,19 @@ fn libraries(fabric: &Fabric, node: usize, seen: &mut Vec<Seen>) {
         .known()
         .into_iter()
         .flatten();
+    let has_any = |node: &Inventory| {
+        let all = node.node.nccl_libraries.known();
+        all.is_some_and(|all| !all.is_empty())
+    };
+    let is_bare = fabric.inventories[node].node.nccl_libraries.known();
+    if is_bare.is_some_and(Vec::is_empty) && fabric.inventories.iter().any(has_any) {
+        let finding = Finding::problem(
+            "nccl-library-missing",
+            "no NCCL library is where it was looked for, and other hosts have one there",
+            "the library of the switchless ring",
+        );
+        seen.push(Seen::host(fabric, node, finding));
+    }
     for library in all {
         let finding = match (&library.sha256, &library.ring_marker) {
             (Fact::NotObserved(why), _) | (_, Fact::NotObserved(why)) => {
