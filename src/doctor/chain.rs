@@ -108,6 +108,16 @@ type Row = (&'static str, Reach, &'static [&'static str]);
 /// How a log ends that tells a failure before.
 const ENDS: &[&str] = &["nccl-log-end-"];
 
+/// What a log tells of ports without addresses.
+const OF_ADDRESSES: &[&str] = &[
+    "nccl-log-gid-empty",
+    "nccl-log-collapse",
+    "nccl-log-devices",
+    "nccl-log-hcas",
+];
+/// What a log tells where paths to opposite nodes are not whole.
+const OF_MESH: &[&str] = &["nccl-log-no-path", "nccl-log-retries"];
+
 /// What causes what, the first causes first. An effect goes under the last row here that names it of
 /// those whose cause is there: the nearest cause, which is itself under its own. Nothing causes its own cause,
 /// and a remark that is named here may cause what is worse: a queue that is too small, an entry that holds a
@@ -645,6 +655,43 @@ const CAUSES: &[Row] = &[
             "clsact-missing",
         ],
     ),
+    // What a log tells follows from what the facts show.
+    (
+        "cable-down",
+        Ring,
+        &[
+            "nccl-log-port-error",
+            "nccl-log-retries",
+            "nccl-log-no-path",
+        ],
+    ),
+    (
+        "port-link",
+        Ring,
+        &[
+            "nccl-log-port-error",
+            "nccl-log-retries",
+            "nccl-log-no-path",
+        ],
+    ),
+    ("port-mtu", Ring, &["nccl-log-retries"]),
+    ("plane-unaddressed", Ring, OF_ADDRESSES),
+    ("port-address", Ring, OF_ADDRESSES),
+    ("mesh-absent", Ring, OF_MESH),
+    ("mesh-incomplete", Ring, OF_MESH),
+    ("marker-missing", Ring, OF_MESH),
+    ("marker-without-rule", Ring, OF_MESH),
+    ("rule-missing", Ring, OF_MESH),
+    ("rule-not-in-hardware", Ring, OF_MESH),
+    ("rule-other", Ring, OF_MESH),
+    ("route-missing", Ring, OF_MESH),
+    ("route-other", Ring, OF_MESH),
+    (
+        "env-hca-missing",
+        Ring,
+        &["nccl-log-devices", "nccl-log-hcas"],
+    ),
+    ("env-conflict", Ring, &["nccl-log-rdma-off"]),
 ];
 
 /// Whether a code is `start`, or one of its kind when that ends in `-`.
