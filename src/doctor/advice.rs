@@ -41,7 +41,7 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
         let own = fabric.of_host(node).into_iter();
         let mut rows = own.filter_map(|port| fabric.planned(port));
         // Of a topology document's addresses the subnets are not known.
-        rows.any(|row| row.domain + 1 == DOMAINS && row.ipv4.prefix < 32)
+        rows.any(|row| row.ipv4.prefix < 32)
     };
     let mut nodes = hosts.iter().map(|host| fabric.node(host));
     if nodes.all(|node| node.is_some_and(has_plane)) {
@@ -65,11 +65,17 @@ pub(super) fn netplan(fabric: &Fabric, hosts: &[&str]) -> String {
 /// The address that a port without one has to have: the plan's, or one beside that of its cable's other end, which
 /// is named then.
 pub(super) fn own_address(fabric: &Fabric, port: usize) -> Option<(Cidr, Option<usize>)> {
-    if let Some(row) = fabric.planned(port) {
-        return Some((row.ipv4, None));
+    let planned = fabric.planned(port).map(|row| row.ipv4);
+    if let Some(own) = planned.filter(|own| own.prefix < 32) {
+        return Some((own, None));
     }
     let far = fabric.far(port)?;
     let there: Cidr = fabric.ports[far].address?;
+    // Of a topology document's the prefix is that of the other end.
+    if let Some(own) = planned.filter(|own| there.contains(own.address)) {
+        let prefix = there.prefix;
+        return Some((Cidr { prefix, ..own }, None));
+    }
     let of_socket = fabric.of_socket(fabric.socket(port));
     let like = of_socket
         .iter()

@@ -13,7 +13,7 @@ use crate::mesh::compare::{Object, Stale, State, compare, is_in_hardware};
 use crate::mesh::present::{LinkNow, MarkerNow, PortMore, PortNow, Present};
 use crate::mesh::verify::{collision, collisions, left_over, object};
 use crate::mesh::wanted::{TABLE_MAIN, Wanted};
-use crate::names::{HostName, Mac, RdmaName, Text};
+use crate::names::{Cidr, HostName, Mac, RdmaName, Text};
 use crate::plan::ends::{count, list};
 use crate::plan::mesh::{
     MARKED_ETHERTYPE, MARKED_UDP_SOURCE_PORT, ROUTE_PROTOCOL, WANTED_HAIRPIN_QUEUE, size_cap,
@@ -512,7 +512,11 @@ fn given_plan(plan: &Plan, fabric: &Fabric, seen: &mut Vec<Seen>) {
             others.entry(node).or_default().push((port, row));
         }
         let addresses = facts.ipv4.known();
-        if addresses.is_some_and(|all| !all.is_empty() && !all.contains(&row.ipv4)) {
+        // A topology document has no prefixes.
+        let is_planned = |own: &Cidr| {
+            *own == row.ipv4 || row.ipv4.prefix == 32 && own.address == row.ipv4.address
+        };
+        if addresses.is_some_and(|all| !all.is_empty() && !all.iter().any(is_planned)) {
             moved.entry(node).or_default().push((port, row));
         }
         let far = fabric.peers.get(&port).map(|far| &fabric.ports[*far]);
