@@ -420,6 +420,10 @@ const CAUSES: &[Row] = &[
         &["nccl-log-no-net", "nccl-log-sockets"],
     ),
     ("nccl-log-rdma-off", Ring, &["nccl-log-sockets"]),
+    // A program that found no HCA goes over sockets, and does not end for that.
+    ("nccl-log-no-device", Ring, &["nccl-log-sockets"]),
+    ("nccl-log-socket-on-fabric", Ring, ENDS),
+    ("nccl-log-socket-local", Ring, ENDS),
     ("nccl-log-versions", Ring, ENDS),
     ("nccl-library-differs", Ring, &["nccl-log-versions"]),
     ("nccl-log-ring-order", Ring, ENDS),
