@@ -656,9 +656,6 @@ fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
     };
     let mut crossing: BTreeSet<String> = BTreeSet::new();
     let mut unknown: BTreeSet<u32> = BTreeSet::new();
-    // A line may not tell of which communicator it is: then ranks of one that is known are no news.
-    let named = log.ranks.iter().filter(|(_, host)| host.is_some());
-    let named: BTreeSet<u32> = named.map(|((_, rank), _)| *rank).collect();
     // With fewer there may be no other order.
     let orders = log.orders.iter();
     for (id, order) in orders.filter(|(_, order)| order.len() >= ring.size()) {
@@ -666,8 +663,7 @@ fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
             let host = log.ranks.get(&(id.clone()?, rank))?;
             node(fabric, host.as_ref())
         };
-        let is_unknown = |rank: &&u32| host(**rank).is_none() && !named.contains(rank);
-        unknown.extend(order.iter().filter(is_unknown));
+        unknown.extend(order.iter().filter(|rank| host(**rank).is_none()));
         let next = order.iter().cycle().skip(1);
         let crosses: Vec<String> = order
             .iter()
@@ -682,6 +678,8 @@ fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
         }
     }
     let hosts = list(ring.nodes.iter().map(|node| &node.host));
+    // Of other communicators it is no news beside one whose rings cross.
+    unknown.retain(|_| crossing.is_empty());
     let crossing = (!crossing.is_empty()).then(|| {
         let found = format!(
             "rings of NCCL join opposite nodes, which no cable joins: {}",
