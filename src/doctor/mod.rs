@@ -22,7 +22,9 @@
 //! | `traffic.rs` | what counters say of functions that carry nothing |
 //! | `watch.rs` | traffic between looks at the counters while a load runs |
 //! | `env.rs` | an engine's or launcher's environment against the fabric |
+//! | `env/shell.rs`, `unit.rs`, `compose.rs` | the same as a shell, systemd and compose read it |
 //! | `nccl.rs` | what an NCCL log says of itself |
+//! | `nccl/words.rs` | the words that tell something by themselves, and what they mean |
 //! | `netplan.rs` | the second plane's netplan file, for the user to review |
 //! | `corpus.rs` | tests: the cases of `tests/doctor` |
 //!
