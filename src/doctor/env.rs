@@ -793,7 +793,7 @@ fn is_made_elsewhere(value: &str) -> bool {
 fn made_elsewhere(look: &mut Look) {
     let variables = look.env.variables.iter();
     let made: BTreeSet<&str> = variables
-        .filter(|(name, value)| is_judged(name) && is_made_elsewhere(value))
+        .filter(|(name, value)| decides(name) && is_made_elsewhere(value))
         .map(|(name, _)| name.as_str())
         .filter(|name| !look.env.conditional.contains_key(*name))
         .collect();
@@ -814,7 +814,7 @@ fn made_elsewhere(look: &mut Look) {
 fn not_as_written(look: &mut Look) {
     let env = look.env;
     let name = &env.name;
-    let conditional = env.conditional.iter().filter(|(name, _)| is_judged(name));
+    let conditional = env.conditional.iter().filter(|(name, _)| decides(name));
     let conditional: Vec<String> = conditional
         .map(|(name, line)| format!("{name} on line {line}"))
         .collect();
@@ -862,7 +862,8 @@ fn not_as_written(look: &mut Look) {
             "{} on line {line} has nothing of what is exported here, but what an option gives it",
             quoted(command)
         );
-        let is_container = CONTAINERS.contains(&command.as_str());
+        let base = command.rsplit('/').next().unwrap_or_default();
+        let is_container = CONTAINERS.contains(&base);
         let wanted = "-e NAME for each variable, or --env-file FILE";
         if is_container {
             look.problem(name, "env-not-passed", found, wanted);
@@ -1178,6 +1179,11 @@ const SOCKETS: &[&str] = &["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"];
 /// Whether anything is said of a variable's value.
 fn is_judged(name: &str) -> bool {
     is_ours(name) || SOCKETS.contains(&name)
+}
+
+/// Whether it matters what the value is: what is logged, and where to, changes nothing.
+fn decides(name: &str) -> bool {
+    is_judged(name) && !name.starts_with("NCCL_DEBUG")
 }
 
 /// Values that go on behind what ends them in a shell.

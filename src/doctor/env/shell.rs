@@ -12,6 +12,8 @@ use super::{
 const MOST_STEPS: usize = 1 << 20;
 /// Most calls within each other.
 const DEEPEST: usize = 16;
+/// Longest value that is put together of others, bytes.
+const LONGEST_VALUE: usize = 4096;
 /// Most commands with environments of their own.
 const MOST_STARTS: usize = 64;
 
@@ -116,9 +118,12 @@ fn takes_nothing(words: &[&Word]) -> bool {
     let mut words = words.iter().map(|word| word.text.as_str());
     let name = words.next().unwrap_or_default();
     let name = name.rsplit('/').next().unwrap_or_default();
+    let mut options = words.clone().take_while(|word| word.starts_with('-'));
     let mut rest = words.filter(|word| !word.starts_with('-'));
     match name {
         "ssh" => true,
+        "sudo" => !options.any(|word| word == "-E" || word.starts_with("--preserve-env")),
+        "env" => options.any(|word| ["-", "-i", "--ignore-environment"].contains(&word)),
         _ if CONTAINERS.contains(&name) => {
             matches!(rest.next(), Some("run" | "exec" | "create" | "container"))
         }
@@ -132,6 +137,8 @@ struct Word {
     line: usize,
     /// Whether no quote is in it: a word of the language can be quoted away.
     is_bare: bool,
+    /// Whether a quote or a backslash in it may keep a `$` as it stands.
+    is_literal: bool,
     /// The first of the characters in it at which a shell ends it.
     cut: Option<char>,
 }
@@ -208,6 +215,7 @@ impl Lexer<'_> {
             text: String::new(),
             line,
             is_bare: true,
+            is_literal: false,
             cut: None,
         });
         word.text.extend(c);
@@ -233,15 +241,17 @@ impl Lexer<'_> {
                 }
                 (Some('\''), c) => self.put(Some(c)),
                 (_, '\\') => {
-                    let c = self.next();
-                    if c != Some('\n') {
-                        self.put(c);
+                    let escaped = self.next();
+                    if escaped != Some('\n') {
+                        self.put(escaped);
                     }
+                    self.is_kept(escaped == Some('$'));
                 }
                 (_, '(') if self.is_behind('$') || inner == Some(')') => self.opened(')', c),
                 (_, '{') if self.is_behind('$') => self.opened('}', c),
                 (inner, '\'' | '"') if inner != Some('"') || c == '"' => {
                     self.put(None);
+                    self.is_kept(c == '\'');
                     if let Some(word) = &mut self.word {
                         word.is_bare = false;
                     }
@@ -264,6 +274,12 @@ impl Lexer<'_> {
             }
         }
         self.end_word();
+    }
+
+    fn is_kept(&mut self, is: bool) {
+        if let Some(word) = &mut self.word {
+            word.is_literal |= is;
+        }
     }
 
     fn opened(&mut self, end: char, c: char) {
@@ -870,6 +886,36 @@ impl<'p> Shell<'p> {
         Some(())
     }
 
+    /// A value with the variables in it that the script itself gave a value that is known.
+    fn expanded(&self, word: &Word, value: &str) -> String {
+        let mut rest = value;
+        let mut all = String::new();
+        while let Some((before, behind)) = rest.split_once('$').filter(|_| !word.is_literal) {
+            all.push_str(before);
+            let braced = behind.strip_prefix('{').and_then(|own| own.split_once('}'));
+            let end = behind.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+            let bare = behind.split_at(end.unwrap_or(behind.len()));
+            let (name, after) = braced.unwrap_or(bare);
+            let known = self.env.get(name).filter(|own| {
+                is_name(name)
+                    && !is_made_elsewhere(own)
+                    && !self.env.conditional.contains_key(name)
+                    && all.len() + own.len() <= LONGEST_VALUE
+            });
+            match known {
+                Some(own) => {
+                    all.push_str(own);
+                    rest = after;
+                }
+                None => {
+                    all.push('$');
+                    rest = behind;
+                }
+            }
+        }
+        all + rest
+    }
+
     fn set(
         &mut self,
         word: &Word,
@@ -883,6 +929,7 @@ impl<'p> Shell<'p> {
         if exports || self.exports_all {
             self.exported.insert(name);
         }
+        let value = &self.expanded(word, value);
         let has = self.env.get(name);
         let value = match has {
             Some(has) if appends => format!("{has}{value}"),
@@ -927,10 +974,15 @@ impl<'p> Shell<'p> {
         let mut all: Vec<(&Word, Variable)> = Vec::new();
         for word in own {
             self.count()?;
-            all.extend(given(&word.text).map(|variable| (*word, variable)));
+            let own = given(&word.text);
+            all.extend(own.map(|(name, value)| (*word, (name, self.expanded(word, &value)))));
         }
+        let is_env = rest.first().is_some_and(|word| word.text == "env");
         let mut before = "";
         for word in rest {
+            if is_env && before == "-u" {
+                env.take_back(&word.text);
+            }
             let file = word.text.strip_prefix("--env-file=");
             let file = file.or(Some(word.text.as_str()).filter(|_| before == "--env-file"));
             file.into_iter().for_each(|file| env.refer(file));
@@ -939,6 +991,7 @@ impl<'p> Shell<'p> {
                 if value.is_none() {
                     env.conditional.insert(name.clone(), word.line);
                 }
+                let value = value.map(|value| self.expanded(word, &value));
                 let value = value.unwrap_or_else(|| unknown_value(&name));
                 all.push((word, (name, value)));
             }
@@ -1080,7 +1133,7 @@ mod tests {
                 "docker run -e NCCL_ALGO=1 --env=NCCL_BUFFSIZE=2 --env NCCL_COMM_ID=3 -eNCCL_DEBUG=4 x",
                 "A=1 B=2 C=3 D=4",
             ),
-            ("NCCL_ALGO=1\ndocker run -e NCCL_ALGO=$NCCL_ALGO x", "A=?"),
+            ("NCCL_ALGO=1\ndocker run -e NCCL_ALGO=$NCCL_ALGO x", "A=1"),
             ("NCCL_ALGO=1\npython3 -e X=$NCCL_AB x", "-A=1"),
             ("NCCL_ALGO=1\nssh h \"x --a=${NCCL_ALGO}\"", "A=1"),
             ("export NCCL_ALGO=1; export -n NCCL_ALGO; python3 x", ""),
@@ -1222,6 +1275,70 @@ mod tests {
         }
         assert!(read("x", &text).is_some());
         assert!(read("x", &format!("{text}a14")).is_none());
+    }
+
+    #[test]
+    fn what_a_script_sets_itself_is_known() {
+        for (text, wanted) in [
+            ("X=1\nexport NCCL_ALGO=\"$X\"\npython3 x", "A=1"),
+            ("X=1\nexport NCCL_ALGO=${X}2\npython3 x", "A=12"),
+            ("readonly X=1\nexport NCCL_ALGO=0$X.$X\npython3 x", "A=01.1"),
+            ("X=1\nexport NCCL_ALGO='$X'\npython3 x", "A=?"),
+            ("X=1\nexport NCCL_ALGO=\\$X\npython3 x", "A=?"),
+            ("X=1\nexport NCCL_ALGO=$XY\npython3 x", "A=?"),
+            ("X=1\nexport NCCL_ALGO=${X:-2}\npython3 x", "A=?"),
+            ("export NCCL_ALGO=$Y\npython3 x", "A=?"),
+            ("export NCCL_ALGO=1$\npython3 x", "A=?"),
+            ("X=$(date)\nexport NCCL_ALGO=$X\npython3 x", "A=?"),
+            ("if a; then X=1; fi\nexport NCCL_ALGO=$X\npython3 x", "A=?"),
+            ("X=1\nmpirun -x NCCL_ALGO=$X x", "A=1"),
+            ("X=1\nNCCL_ALGO=$X python3 x", "A=1"),
+        ] {
+            assert_eq!(has(text), wanted, "{text}");
+        }
+        // Values that grow have an end.
+        let twice = "A=$A$A\n".repeat(40);
+        let env = read("x", &format!("A=12345678\n{twice}export NCCL_ALGO=$A\n")).unwrap();
+        assert!(
+            env[0]
+                .variables
+                .iter()
+                .all(|own| own.1.len() < 3 * LONGEST_VALUE)
+        );
+    }
+
+    #[test]
+    fn commands_that_have_nothing_of_the_scripts_environment_have_what_they_are_given() {
+        for (start, wanted) in [
+            ("env -u NCCL_ALGO python3 x", "B=2"),
+            ("env -i NCCL_ALGO=3 python3 x", "A=3"),
+            ("sudo NCCL_ALGO=3 python3 x", "A=3"),
+            ("sudo -E python3 x", "A=1 B=2"),
+            ("sudo --preserve-env=PATH python3 x", "A=1 B=2"),
+            ("env NCCL_ALGO=3 python3 -i x", "A=3 B=2"),
+            ("docker run -e NCCL_ALGO x", "A=1"),
+            ("/usr/bin/podman exec --env NCCL_BUFFSIZE x", "B=2"),
+            ("docker ps", "A=1 B=2"),
+        ] {
+            let text = format!("export NCCL_ALGO=1 NCCL_BUFFSIZE=2\n{start}\n");
+            assert_eq!(has(&text), wanted, "{text}");
+            assert!(read("x", &text).unwrap()[0].apart.is_none(), "{text}");
+        }
+        for start in [
+            "sudo python3 x",
+            "env - python3 x",
+            "ssh h x",
+            "docker run x",
+            "podman create x",
+        ] {
+            let text = format!("export NCCL_ALGO=1\n{start}\n");
+            let env = read("x", &text).unwrap();
+            let command = start.split(' ').next().unwrap();
+            assert_eq!(env[0].apart, Some((command.to_owned(), 2)), "{text}");
+            // Another command that has it is what counts.
+            let env = read("x", &(text + "python3 x\n")).unwrap();
+            assert!(env.len() == 1 && env[0].apart.is_none(), "{start}");
+        }
     }
 
     #[test]
