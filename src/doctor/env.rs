@@ -621,12 +621,6 @@ const NCCL: &[&str] = &[
     "SOCKET_RCVBUF",
     "SOCKET_SNDBUF",
     "SYM_KERNEL",
-    // What the packages' images and torch of some time ago have.
-    "VERSION",
-    "ASYNC_ERROR_HANDLING",
-    "BLOCKING_WAIT",
-    "DESYNC_DEBUG",
-    "ENABLE_TIMING",
 ];
 
 /// Names that the engine reads.
@@ -1242,6 +1236,21 @@ fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// Names that begin so and that NCCL does not read: those of its packages' images and of builds against it, and of
+/// torch of some time ago.
+const OTHERS: &[&str] = &[
+    "NCCL_ASYNC_ERROR_HANDLING",
+    "NCCL_BLOCKING_WAIT",
+    "NCCL_DESYNC_DEBUG",
+    "NCCL_ENABLE_TIMING",
+    "NCCL_HOME",
+    "NCCL_INCLUDE_DIR",
+    "NCCL_LIB_DIR",
+    "NCCL_ROOT",
+    "NCCL_ROOT_DIR",
+    "NCCL_VERSION",
+];
+
 /// Whether NCCL, the engine or their libraries read a variable.
 fn is_known(name: &str) -> bool {
     let nccl = name.strip_prefix("NCCL_");
@@ -1259,7 +1268,8 @@ fn unknown(look: &mut Look) {
         .collect();
     let mut told = BTreeSet::new();
     for (name, _) in &look.env.variables {
-        if known.contains(name) || !told.insert(name.clone()) {
+        let is_read = known.contains(name) || OTHERS.contains(&name.as_str());
+        if is_read || !told.insert(name.clone()) {
             continue;
         }
         let upper = name.to_ascii_uppercase();

@@ -124,8 +124,10 @@ fn takes_nothing(words: &[&Word]) -> bool {
         "ssh" => true,
         "sudo" => !options.any(|word| word == "-E" || word.starts_with("--preserve-env")),
         "env" => options.any(|word| ["-", "-i", "--ignore-environment"].contains(&word)),
+        // What a list of the script's own gives it may be anything.
         _ if CONTAINERS.contains(&name) => {
             matches!(rest.next(), Some("run" | "exec" | "create" | "container"))
+                && !rest.any(|word| word.starts_with('$'))
         }
         _ => false,
     }
@@ -1319,6 +1321,7 @@ mod tests {
             ("docker run -e NCCL_ALGO x", "A=1"),
             ("/usr/bin/podman exec --env NCCL_BUFFSIZE x", "B=2"),
             ("docker ps", "A=1 B=2"),
+            ("docker run \"${ARGS[@]}\" x", "A=1 B=2"),
         ] {
             let text = format!("export NCCL_ALGO=1 NCCL_BUFFSIZE=2\n{start}\n");
             assert_eq!(has(&text), wanted, "{text}");
