@@ -422,6 +422,11 @@ const CAUSES: &[Row] = &[
     ("nccl-log-rdma-off", Ring, &["nccl-log-sockets"]),
     // A program that found no HCA goes over sockets, and does not end for that.
     ("nccl-log-no-device", Ring, &["nccl-log-sockets"]),
+    ("nccl-log-algorithm", Ring, ENDS),
+    ("nccl-log-device-open", Ring, ENDS),
+    ("nccl-log-incompatible", Ring, ENDS),
+    ("nccl-log-mismatch", Ring, ENDS),
+    ("nccl-log-cuda", Ring, ENDS),
     ("nccl-log-socket-on-fabric", Ring, ENDS),
     ("nccl-log-socket-local", Ring, ENDS),
     ("nccl-log-versions", Ring, ENDS),

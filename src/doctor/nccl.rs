@@ -11,6 +11,7 @@ use crate::doctor::chain::Seen;
 use crate::doctor::env::MANAGEMENT;
 use crate::doctor::fabric::Fabric;
 use crate::finding::Finding;
+use crate::names::quoted;
 use crate::plan::PORTS_PER_DOMAIN;
 use crate::plan::ends::{count, list};
 
@@ -71,6 +72,8 @@ pub struct Log {
     statuses: BTreeMap<u32, u64>,
     /// World and devices of the engine's line.
     ready: BTreeSet<(u32, Vec<String>)>,
+    /// The first warning whose words are not known, and how many there are.
+    warnings: Option<(String, u64)>,
     /// Causes that error lines tell, by their place in [`ERRORS`], with how many.
     errors: BTreeMap<usize, u64>,
 }
@@ -289,9 +292,16 @@ impl Log {
                 *self.errors.entry(i).or_default() += 1;
             }
         }
-        if let Some(status) = status(line) {
-            if let Some(times) = kept(&mut self.statuses, status) {
-                *times += 1;
+        let failed = status(line);
+        if let Some(times) = failed.and_then(|status| kept(&mut self.statuses, status)) {
+            *times += 1;
+        }
+        if let Some((_, text)) = line.split_once("NCCL WARN ") {
+            if told.is_empty() && failed.is_none() && !is_retry {
+                let first = self
+                    .warnings
+                    .get_or_insert_with(|| (quoted(text.trim_end()), 0));
+                first.1 += 1;
             }
         }
         if told.contains(NO_PATH) {
@@ -1053,6 +1063,16 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         }
     }
     let mut told: BTreeSet<&str> = BTreeSet::new();
+    // Runs that are right have some, too.
+    if let Some((first, times)) = &log.warnings {
+        let found = format!(
+            "{} of NCCL that {} not known here, the first: {first}",
+            count(*times as usize, "warning"),
+            if *times == 1 { "is" } else { "are" }
+        );
+        let finding = Finding::warning("nccl-log-warnings", found, "to be read");
+        notes.push(finding.at(&log.name));
+    }
     let mut no_paths = Some(no_paths(log, fabric));
     for (i, times) in &log.errors {
         let error = &ERRORS[*i];

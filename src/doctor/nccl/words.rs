@@ -451,11 +451,49 @@ pub(super) const ERRORS: &[Error] = &[
         advice: "the other rank's log: why did it end first?",
     },
     Error {
-        words: &[&["Watchdog caught collective operation timeout"]],
+        words: &[
+            &["Watchdog caught collective operation timeout"],
+            &["ProcessGroupNCCL watchdog hang"],
+        ],
         code: "nccl-log-end-watchdog",
         found: "a collective did not end in time (torch's watchdog)",
         wanted: "collectives that all ranks take part in, and that arrive",
         advice: "which rank has no such line, and what did it do last? When all have one: hairpin-mesh probe, and hairpin-mesh doctor --watch while it runs",
+    },
+    Error {
+        words: &[&["no algorithm/protocol available for function"]],
+        code: "nccl-log-algorithm",
+        found: "NCCL has no algorithm for a collective with these settings",
+        wanted: "an algorithm for each collective that is used",
+        advice: "the line names the collective and NCCL_ALGO: take that setting out, or add an algorithm that this collective has; hairpin-mesh doctor --env FILE tells what else is set",
+    },
+    Error {
+        words: &[&["NET/IB", "Unable to open device"]],
+        code: "nccl-log-device-open",
+        found: "an RDMA device could not be opened",
+        wanted: "devices that the program may open",
+        advice: "ls -l /dev/infiniband, and ibv_devinfo as the program's user; a container needs --device /dev/infiniband",
+    },
+    Error {
+        words: &[&["NET/IB", "Attempted to connect incompatible devices"]],
+        code: "nccl-log-incompatible",
+        found: "an RDMA device was to be connected with one of another kind of link",
+        wanted: "the fabric's RDMA devices alone",
+        advice: "NCCL_IB_HCA with the fabric's devices, exactly as rdma link has them",
+    },
+    Error {
+        words: &[&["Mismatched collective detected"]],
+        code: "nccl-log-mismatch",
+        found: "ranks called different collectives",
+        wanted: "the same collectives in the same order on all ranks",
+        advice: "it is the program's: NCCL_DEBUG_SUBSYS=COLL lists the calls of each rank",
+    },
+    Error {
+        words: &[&["NCCL WARN", "Cuda failure"]],
+        code: "nccl-log-cuda",
+        found: "a call of CUDA failed",
+        wanted: "calls that succeed",
+        advice: "it is the GPU's, and no matter of the fabric: the line says why; nvidia-smi, journalctl -k -g NVRM",
     },
     Error {
         words: &[
