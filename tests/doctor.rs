@@ -48,10 +48,11 @@ fn arguments(case: &Case) -> Vec<String> {
     let mut arguments: Vec<String> = vec!["--json".into()];
     let given = std::fs::read_to_string(case.folder.join("arguments")).unwrap_or_default();
     arguments.extend(given.split_whitespace().map(str::to_owned));
-    for (file, option) in [("env.txt", "--env"), ("nccl.log", "--nccl-log")] {
-        if case.folder.join(file).is_file() {
-            arguments.extend([option.to_owned(), file.to_owned()]);
-        }
+    if case.folder.join("env.txt").is_file() {
+        arguments.extend(["--env".to_owned(), "env.txt".to_owned()]);
+    }
+    for log in case.logs() {
+        arguments.extend(["--nccl-log".to_owned(), log]);
     }
     arguments
 }

@@ -16,9 +16,19 @@ use crate::finding::Finding;
 use crate::names::HostName;
 use crate::plan::Plan;
 
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
 /// What is made of the case.
 fn examined(case: &Folder) -> Diagnosis {
-    let read = |path: &Path| std::fs::read(path).unwrap();
+    let log = |name: &String| Log::read(name, &read(&case.folder.join(name)));
+    let logs: Vec<Log> = case.logs().iter().map(log).collect();
+    examined_with(case, &logs)
+}
+
+/// The same with these logs.
+fn examined_with(case: &Folder, logs: &[Log]) -> Diagnosis {
     let given = std::fs::read_to_string(case.folder.join("arguments")).unwrap_or_default();
     let words: Vec<&str> = given.split_whitespace().collect();
     let (plan, hosts) = match words[..] {
@@ -52,17 +62,13 @@ fn examined(case: &Folder) -> Diagnosis {
         .map(|bytes| Environment::read("env.txt", &bytes).unwrap())
         .into_iter()
         .collect();
-    let logs: Vec<Log> = file("nccl.log")
-        .map(|bytes| Log::read("nccl.log", &bytes))
-        .into_iter()
-        .collect();
     examine(&Case {
         hosts: &hosts,
         ordered: !words.is_empty(),
         inventories: &inventories,
         plan: plan.as_ref(),
         envs: &envs,
-        logs: &logs,
+        logs,
     })
 }
 
@@ -164,6 +170,76 @@ fn facts_of(name: &str) -> (Vec<HostName>, Vec<Inventory>) {
             .collect(),
         case.facts.values().map(inventory).collect(),
     )
+}
+
+/// The lines of logs as one text.
+fn joined(case: &Folder) -> String {
+    let logs = case.logs();
+    let text = |name: &String| String::from_utf8(read(&case.folder.join(name))).unwrap();
+    logs.iter().map(text).collect()
+}
+
+/// The lines by the host and process that they begin with, as `NCCL_DEBUG_FILE=nccl.%h.%p.log` has them: what is
+/// of none is of the one before.
+fn by_process(text: &str) -> Vec<String> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let mut parts = line.splitn(3, ':');
+        let key = match (parts.next(), parts.next().map(str::parse::<u64>)) {
+            (Some(host), Some(Ok(process))) if !host.contains(' ') => {
+                Some(format!("{host}.{process}"))
+            }
+            _ => None,
+        };
+        if let Some(key) = key {
+            let known = all.iter().position(|(own, _)| *own == key);
+            at = known.unwrap_or(all.len());
+            if known.is_none() {
+                all.push((key, String::new()));
+            }
+        } else if all.is_empty() {
+            all.push(("others".to_owned(), String::new()));
+        }
+        all[at].1 += line;
+    }
+    all.into_iter().map(|(_, text)| text).collect()
+}
+
+#[test]
+fn logs_of_each_process_tell_what_they_tell_as_one() {
+    // Names of files are others, and which warning was the first is told by no order of files.
+    fn told(findings: &[Finding], all: &mut Vec<String>) {
+        for finding in findings {
+            let first = finding.code == "nccl-log-warnings";
+            let found = if first { "" } else { &finding.found };
+            all.push(format!("{} {:?} {found}", finding.code, finding.severity));
+            told(&finding.consequences, all);
+            all.push("end".to_owned());
+        }
+    }
+    let judged = |case: &Folder, texts: &[String]| {
+        let logs = texts.iter().enumerate();
+        let logs: Vec<Log> = logs
+            .map(|(i, text)| Log::read(&format!("{i}.log"), text.as_bytes()))
+            .collect();
+        let diagnosis = examined_with(case, &logs);
+        let mut all = Vec::new();
+        told(&diagnosis.findings, &mut all);
+        told(&diagnosis.notes, &mut all);
+        all
+    };
+    let mut several = 0;
+    for case in cases().iter().filter(|case| !case.logs().is_empty()) {
+        let text = joined(case);
+        let mut split = by_process(&text);
+        several += usize::from(split.len() > 1);
+        let one = judged(case, &[text]);
+        assert_eq!(judged(case, &split), one, "{}", case.folder.display());
+        split.reverse();
+        assert_eq!(judged(case, &split), one, "{}", case.folder.display());
+    }
+    assert!(several >= 20, "{several}");
 }
 
 #[test]

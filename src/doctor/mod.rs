@@ -152,9 +152,7 @@ pub fn examine(case: &Case) -> Diagnosis {
     for env in case.envs {
         env::look(env, &fabric, mesh.as_ref(), case.ordered, &mut seen);
     }
-    for log in case.logs {
-        nccl::look(log, &fabric, &mut seen, &mut notes);
-    }
+    nccl::look(case.logs, &fabric, &mut seen, &mut notes);
     let checks = checks(&fabric, case, &cabling, &seen, &notes);
     let mut findings = chain::chained(&fabric, seen);
     for finding in findings.iter_mut().chain(&mut notes) {

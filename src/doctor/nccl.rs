@@ -47,7 +47,9 @@ pub struct Log {
     /// The environment leaves trees out.
     no_trees: bool,
     /// Communicators that began and are not complete.
-    begun: BTreeMap<Option<(Process, u64)>, Communicator>,
+    begun: BTreeMap<Origin, Communicator>,
+    /// Those that are complete.
+    complete: BTreeSet<(Origin, Communicator)>,
     /// The host of each rank of a communicator; none where several say that they are it.
     ranks: BTreeMap<(String, u32), Option<String>>,
     /// Orders of ranks in rings, with their communicator.
@@ -80,6 +82,8 @@ pub struct Log {
 
 /// Host and process.
 type Process = (String, u64);
+/// Process and thread, where a line tells them.
+type Origin = Option<(Process, u64)>;
 
 /// How far a process came with its communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,11 +99,14 @@ struct Connected {
 }
 
 /// A communicator, as far as a line tells which.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Communicator {
     /// What all its ranks call it.
     id: Option<String>,
     rank: Option<u32>,
+    /// How many ranks it has. No fewer than the ring's hosts are wanted: a job on two hosts, or an engine
+    /// that makes a communicator of each pair, is right, and no line tells it from one that lacks hosts.
+    ranks: Option<u32>,
 }
 
 impl Communicator {
@@ -108,6 +115,7 @@ impl Communicator {
         Communicator {
             id: id.split_whitespace().next().map(printable),
             rank: value(line, " rank "),
+            ranks: value(line, " nranks "),
         }
     }
 }
@@ -117,6 +125,17 @@ impl Connected {
     /// connected when it is first used.
     fn waits_for_trees(&self) -> bool {
         self.rings && !self.trees && !self.complete
+    }
+
+    fn join(&mut self, other: &Connected) {
+        self.rings |= other.rings;
+        self.trees |= other.trees;
+        self.complete |= other.complete;
+        if !other.devices.is_empty() {
+            self.devices.clone_from(&other.devices);
+        }
+        let used = other.used.iter();
+        used.for_each(|device| keep(&mut self.used, *device));
     }
 }
 
@@ -150,7 +169,7 @@ fn value(line: &str, key: &str) -> Option<u32> {
 }
 
 /// The host, process and thread of a line: `spark1:4711:4720 [0] NCCL INFO`.
-fn origin(line: &str) -> Option<(Process, u64)> {
+fn origin(line: &str) -> Origin {
     let (before, _) = line.split_once(" NCCL ")?;
     let mut behind = "";
     for word in before.split_whitespace().rev() {
@@ -398,20 +417,10 @@ impl Log {
     }
 
     /// What a line tells of a communicator and its ranks.
-    fn communicator(&mut self, line: &str, origin: Option<(Process, u64)>) {
+    fn communicator(&mut self, line: &str, origin: Origin) {
         let own = Communicator::of(line);
         if let (Some(id), Some(rank), Some(((host, _), _))) = (&own.id, own.rank, &origin) {
-            let key = (id.clone(), rank);
-            match self.ranks.get(&key) {
-                Some(Some(known)) if known != host => {
-                    self.ranks.insert(key, None);
-                }
-                Some(_) => {}
-                None if self.ranks.len() < MOST => {
-                    self.ranks.insert(key, Some(host.clone()));
-                }
-                None => {}
-            }
+            self.rank((id.clone(), rank), Some(host.clone()));
         }
         if let Some(order) = order(line) {
             let id = self.begun.get(&origin).and_then(|begun| begun.id.clone());
@@ -426,6 +435,7 @@ impl Log {
                 }
                 _ => true,
             });
+            keep(&mut self.complete, (origin, own));
         } else if line.contains("Init START") {
             if let Some(begun) = kept(&mut self.begun, origin) {
                 *begun = own;
@@ -436,11 +446,134 @@ impl Log {
         }
     }
 
+    /// The host of a communicator's rank.
+    fn rank(&mut self, rank: (String, u32), host: Option<String>) {
+        let has_room = self.ranks.len() < MOST;
+        match self.ranks.get_mut(&rank) {
+            Some(known) if *known != host => *known = None,
+            None if has_room => {
+                self.ranks.insert(rank, host);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes another log of the same program in: what several ranks tell is judged once.
+    fn join(&mut self, other: &Log) {
+        fn all<T: Ord + Clone>(own: &mut BTreeSet<T>, other: &BTreeSet<T>) {
+            other.iter().for_each(|one| keep(own, one.clone()));
+        }
+        fn sums<K: Ord + Clone>(own: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
+            for (key, times) in other {
+                if let Some(own) = kept(own, key.clone()) {
+                    *own += times;
+                }
+            }
+        }
+        self.lines += other.lines;
+        self.net += other.net;
+        self.retries += other.retries;
+        self.tree_failed |= other.tree_failed;
+        self.ring_only |= other.ring_only;
+        self.no_trees |= other.no_trees;
+        self.nodes = self.nodes.max(other.nodes);
+        all(&mut self.listeners, &other.listeners);
+        all(&mut self.overrides, &other.overrides);
+        all(&mut self.of_trees, &other.of_trees);
+        all(&mut self.orders, &other.orders);
+        all(&mut self.versions, &other.versions);
+        all(&mut self.using, &other.using);
+        all(&mut self.hosts, &other.hosts);
+        all(&mut self.sockets, &other.sockets);
+        all(&mut self.unreachable, &other.unreachable);
+        all(&mut self.ready, &other.ready);
+        sums(&mut self.no_path, &other.no_path);
+        sums(&mut self.statuses, &other.statuses);
+        sums(&mut self.errors, &other.errors);
+        for (process, connected) in &other.processes {
+            if let Some(own) = kept(&mut self.processes, process.clone()) {
+                own.join(connected);
+            }
+        }
+        for (rank, host) in &other.ranks {
+            self.rank(rank.clone(), host.clone());
+        }
+        if let Some((first, times)) = &other.warnings {
+            let own = self.warnings.get_or_insert_with(|| (first.clone(), 0));
+            own.1 += times;
+        }
+    }
+
+    /// Whether what began in another log is complete in this one, or a later process of its rank is: the order
+    /// of files is none of time, and numbers of processes grow.
+    fn completes(&self, begun: &Origin, of: &Communicator) -> bool {
+        self.complete.iter().any(|(origin, complete)| {
+            let is_later = match (origin, begun) {
+                (Some(((host, process), _)), Some(((begun_host, begun_process), _))) => {
+                    host == begun_host && process > begun_process && complete.rank == of.rank
+                }
+                _ => false,
+            };
+            is_later || origin == begun && (of.id.is_none() || of.id == complete.id)
+        })
+    }
+
+    /// Whether a line of it is known by this code.
+    fn has(&self, code: &str) -> bool {
+        self.errors.keys().any(|i| ERRORS[*i].code == code)
+    }
+
+    /// Whether nothing tells anything.
+    fn is_empty(&self) -> bool {
+        self.lines == 0
+            && self.ready.is_empty()
+            && self.errors.is_empty()
+            && self.statuses.is_empty()
+    }
+
     /// Takes a whole text in.
     pub fn read(name: &str, text: &[u8]) -> Log {
         let mut log = Log::new(name);
         text.split(|b| *b == b'\n').for_each(|line| log.line(line));
         log
+    }
+}
+
+/// Logs that are judged as one: each rank may have its own.
+struct Logs<'a> {
+    each: Vec<&'a Log>,
+    joined: Log,
+}
+
+impl<'a> Logs<'a> {
+    fn of(each: Vec<&'a Log>) -> Logs<'a> {
+        let mut joined = Log::default();
+        for (i, log) in each.iter().enumerate() {
+            joined.join(log);
+            let others = || each.iter().enumerate().filter(|(other, _)| *other != i);
+            for (origin, of) in &log.begun {
+                if !others().any(|(_, other)| other.completes(origin, of)) {
+                    if let Some(begun) = kept(&mut joined.begun, origin.clone()) {
+                        begun.clone_from(of);
+                    }
+                }
+            }
+        }
+        Logs { each, joined }
+    }
+
+    /// The names of the logs that tell it: of all, where none does alone.
+    fn named(&self, tells: impl Fn(&Log) -> bool) -> String {
+        let names = |tells: &dyn Fn(&Log) -> bool| -> Vec<String> {
+            let those = self.each.iter().filter(|log| tells(log));
+            those.map(|log| log.name.clone()).collect()
+        };
+        let those = names(&tells);
+        shown(if those.is_empty() {
+            names(&|_| true)
+        } else {
+            those
+        })
     }
 }
 
@@ -583,25 +716,41 @@ fn of_versions(log: &Log) -> Option<Finding> {
     };
     let told = shown(hosts.iter().map(names).collect());
     let all: BTreeSet<&str> = hosts.values().flatten().copied().collect();
+    let mut members: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for ((id, _), host) in &log.ranks {
+        members.entry(id).or_default().extend(host.as_deref());
+    }
+    let is_mixed = |members: &BTreeSet<&str>| {
+        let with = hosts.values().filter(|own| !own.is_disjoint(members));
+        with.count() > 1
+    };
+    let is_member = |host: &&str| members.values().any(|members| members.contains(*host));
+    // Logs of several runs may be given together.
+    let are_apart = all.iter().all(is_member) && !members.values().any(is_mixed);
     let wanted = "one version";
-    let finding = if all.len() == log.versions.len() {
+    let finding = if all.len() < log.versions.len() {
+        let found = format!(
+            "NCCL is of several versions, on one host too, which several runs would have: {told}"
+        );
+        Finding::warning("nccl-log-versions", found, wanted)
+    } else if are_apart {
+        let found = format!(
+            "NCCL is of several versions, on hosts that have no communicator together: {told}"
+        );
+        Finding::warning("nccl-log-versions", found, wanted)
+    } else {
         Finding::problem(
             "nccl-log-versions",
             format!("NCCL is of several versions: {told}"),
             wanted,
         )
-    } else {
-        let found = format!(
-            "NCCL is of several versions, on one host too, which several runs would have: {told}"
-        );
-        Finding::warning("nccl-log-versions", found, wanted)
     };
     Some(finding.advise(VERSIONS))
 }
 
 /// Communicators that began and are not complete.
 fn of_begun(log: &Log) -> Option<Finding> {
-    let label = |(origin, of): (&Option<(Process, u64)>, &Communicator)| {
+    let label = |(origin, of): (&Origin, &Communicator)| {
         let host = origin.as_ref().map_or("a process", |((host, _), _)| host);
         match of.rank {
             Some(rank) => format!("{host} rank {rank}"),
@@ -617,6 +766,31 @@ fn of_begun(log: &Log) -> Option<Finding> {
         shown(labels.into_iter().collect())
     );
     Some(Finding::warning("nccl-log-end-unfinished", found, "Init COMPLETE").advise("when the program waits: the logs of the other ranks tell who did not come; hairpin-mesh probe tells whether the paths carry"))
+}
+
+/// Ranks of communicators that are not complete of which no line is.
+fn of_other_ranks(log: &Log) -> Option<Finding> {
+    // Of more, some are not kept.
+    if log.ranks.len() >= MOST {
+        return None;
+    }
+    let others = |of: &Communicator| -> Option<BTreeSet<u32>> {
+        let (id, ranks) = of.id.as_ref().zip(of.ranks)?;
+        let is_told = |rank: &u32| log.ranks.contains_key(&(id.clone(), *rank));
+        let few = ranks.min(MOST as u32);
+        Some((0..few).filter(|rank| !is_told(rank)).collect())
+    };
+    let others: BTreeSet<u32> = log.begun.values().filter_map(others).flatten().collect();
+    (!others.is_empty()).then(|| {
+        let ranks = shown(others.iter().map(u32::to_string).collect());
+        Finding::not_observed(
+            "nccl-log-other-ranks",
+            "how far all ranks of a communicator came that is not complete",
+            format!("no line of ranks {ranks} is there"),
+            "the logs of all ranks",
+        )
+        .advise("give the log of each rank, with --nccl-log once for each")
+    })
 }
 
 /// Cables of which channels take some functions and leave others, which the log lists, alone.
@@ -705,7 +879,7 @@ fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
             "nccl-log-ring-order",
             "whether the rings of NCCL follow the cables",
             format!("the log does not tell the hosts of ranks {ranks}"),
-            "the logs of all ranks in one",
+            "the logs of all ranks",
         )
     });
     (crossing, unknown)
@@ -759,7 +933,8 @@ fn of_trees(log: &Log, fabric: &Fabric) -> Option<Finding> {
 }
 
 /// Queue pairs that found no way, by what their addresses are to each other.
-fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
+fn no_paths(logs: &Logs, fabric: &Fabric) -> Vec<Seen> {
+    let log = &logs.joined;
     let mut all = Vec::new();
     let mut cables: BTreeMap<(usize, usize), u64> = BTreeMap::new();
     let mut apart: BTreeMap<String, u64> = BTreeMap::new();
@@ -806,15 +981,22 @@ fn no_paths(log: &Log, fabric: &Fabric) -> Vec<Seen> {
             ),
             "a link, and an answer to ARP, on that cable",
         );
-        let finding = finding.at(&log.name).advise(format!(
+        let ends = [Some(one), Some(other)];
+        let is_of_cable = |(local, remote): &(Ipv4Addr, Ipv4Addr)| {
+            let own = [*local, *remote].map(|address| fabric.with_address(address));
+            ends == own || ends == [own[1], own[0]]
+        };
+        let name = logs.named(|log| log.no_path.keys().any(is_of_cable));
+        let finding = finding.at(name).advise(format!(
             "on {}: ethtool {dev}; ip neigh show dev {dev}; arping -c 3 -I {dev} {to}; hairpin-mesh doctor --wire with all hosts asks which port is at the other end of each cable",
             fabric.ports[one].host
         ));
         all.push(Seen::ports(fabric, [one, other].into(), finding));
     }
+    let name = logs.named(|log| log.has(NO_PATH));
     let mut ring = |found: String, wanted: &str, advice: &str| {
         let finding = Finding::problem(NO_PATH, found, wanted);
-        all.push(Seen::ring(finding.at(&log.name).advise(advice)));
+        all.push(Seen::ring(finding.at(&name).advise(advice)));
     };
     let error = ERRORS.iter().find(|error| error.code == NO_PATH);
     let (found, wanted, advice) = error.map_or(("", "", ""), |e| (e.found, e.wanted, e.advice));
@@ -859,21 +1041,33 @@ fn lines(times: u64) -> String {
     count(usize::try_from(times).unwrap_or(usize::MAX), "line")
 }
 
-/// What the log tells.
-pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
-    let mut push = |finding: Finding| seen.push(Seen::ring(finding.at(&log.name)));
-    let devices = (0..fabric.hosts.len())
-        .map(|node| fabric.of_host(node).len())
-        .max()
-        .unwrap_or(0);
-    if log.lines == 0 && log.ready.is_empty() && log.errors.is_empty() && log.statuses.is_empty() {
-        return push(Finding::not_observed(
+/// What the logs tell.
+pub(super) fn look(all: &[Log], fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    let (empty, each): (Vec<&Log>, Vec<&Log>) = all.iter().partition(|log| log.is_empty());
+    for log in empty {
+        let finding = Finding::not_observed(
             "nccl-log-empty",
             "NCCL",
             "no line of it is in the log",
             "a log with NCCL_DEBUG=INFO",
-        ));
+        );
+        seen.push(Seen::ring(finding.at(&log.name)));
     }
+    if !each.is_empty() {
+        told(&Logs::of(each), fabric, seen, notes);
+    }
+}
+
+/// What logs tell that are not empty.
+fn told(logs: &Logs, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Finding>) {
+    let log = &logs.joined;
+    let mut push = |finding: Finding, tells: &dyn Fn(&Log) -> bool| {
+        seen.push(Seen::ring(finding.at(logs.named(tells))));
+    };
+    let devices = (0..fabric.hosts.len())
+        .map(|node| fabric.of_host(node).len())
+        .max()
+        .unwrap_or(0);
     let ports = 0..fabric.ports.len();
     let names: BTreeSet<String> = ports.map(|port| fabric.device(port)).collect();
     let node_of = |host: &Option<String>| node(fabric, host.as_ref());
@@ -887,7 +1081,9 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .hosts
             .iter()
             .any(|host| node(fabric, Some(host)).is_some());
-    for (advertised, observed) in &log.listeners {
+    for record in &log.listeners {
+        let (advertised, observed) = record;
+        let tells = |log: &Log| log.listeners.contains(record);
         if advertised != observed {
             push(
                 Finding::problem(
@@ -896,22 +1092,25 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                     "as many as there are devices",
                 )
                 .advise("both ends need the same library and the same NCCL_IB_EXTENDED_IPV4_GIDS"),
+                &tells,
             );
         } else if (*advertised as usize) < devices && !is_strange {
             push(Finding::problem("nccl-log-cap", format!("{} advertised for {devices} devices: the cap is in force, devices past number {advertised} move nothing", count(*advertised as usize, "listener")), devices.to_string())
-                .advise("NCCL_IB_EXTENDED_IPV4_GIDS=1 and the library of the switchless ring on all nodes"));
+                .advise("NCCL_IB_EXTENDED_IPV4_GIDS=1 and the library of the switchless ring on all nodes"), &tells);
         }
     }
     let root = |device: u32| device as usize / PORTS_PER_DOMAIN;
+    let is_collapse =
+        |(from, to, preserved): &&(u32, u32, bool)| !preserved && root(*from) != root(*to);
     let collapsed: Vec<String> = log
         .overrides
         .iter()
-        .filter(|(from, to, preserved)| !preserved && root(*from) != root(*to))
+        .filter(is_collapse)
         .map(|(from, to, _)| format!("dev {from} with dev {to}"))
         .collect();
     if !collapsed.is_empty() {
         push(Finding::problem("nccl-log-collapse", format!("devices of one PCI root are overridden by those of the other ({}): both channels use one", list(collapsed)), "each on its own PCI root")
-            .advise("NCCL_IB_PRESERVE_PCI_DOMAIN=1; an address on every port of the second plane"));
+            .advise("NCCL_IB_PRESERVE_PCI_DOMAIN=1; an address on every port of the second plane"), &|log| log.overrides.iter().any(|one| is_collapse(&one)));
     } else if !log.overrides.is_empty() {
         notes.push(
             Finding::warning(
@@ -919,9 +1118,10 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                 "devices are overridden within their PCI root, which is right here",
                 "that",
             )
-            .at(&log.name),
+            .at(logs.named(|log| !log.overrides.is_empty())),
         );
     }
+    let uses = |log: &Log| !log.using.is_empty();
     // Of each line the devices that are known here.
     let mut using: BTreeSet<Vec<String>> = BTreeSet::new();
     let mut wrong: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
@@ -950,7 +1150,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
     }
     for used in using.iter().filter(|used| used.len() < devices) {
         push(Finding::problem("nccl-log-devices", format!("{} of {devices} RDMA devices in use ({}): each has a share of the bandwidth that no other can give", used.len(), list(used)), format!("all {devices}"))
-            .advise("an address and MTU on every port, then NCCL_IB_HCA with all of them, exactly as rdma link has them"));
+            .advise("an address and MTU on every port, then NCCL_IB_HCA with all of them, exactly as rdma link has them"), &uses);
     }
     for (used, nodes) in wrong {
         let own: BTreeSet<String> = nodes
@@ -958,7 +1158,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             .flat_map(|node| devices_of(fabric, *node))
             .collect();
         push(Finding::problem("nccl-log-devices", format!("{used} in use on {}: no RDMA device of the fabric is among them", fabric.host_names(&nodes)), list(own))
-            .advise("NCCL_IB_HCA with all of them, exactly as rdma link has them; in a container they have the names that they have on the host"));
+            .advise("NCCL_IB_HCA with all of them, exactly as rdma link has them; in a container they have the names that they have on the host"), &uses);
     }
     if !strange.is_empty() {
         let hosts = shown(strange.into_iter().collect());
@@ -971,25 +1171,36 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         );
         let finding = finding.advise("give the log of a process on one of these hosts");
         if is_strange {
-            push(finding);
+            push(finding, &uses);
         } else {
-            notes.push(finding.at(&log.name));
+            notes.push(finding.at(logs.named(uses)));
         }
     }
     let (crossing, unknown) = of_orders(log, fabric);
-    let all = [
-        of_channels(log, fabric),
-        of_versions(log),
-        of_begun(log),
-        crossing,
-    ];
-    for finding in of_sockets(log, fabric)
-        .into_iter()
-        .chain(all.into_iter().flatten())
-    {
-        push(finding);
+    for finding in of_sockets(log, fabric) {
+        push(finding, &|log| !log.sockets.is_empty());
     }
-    notes.extend(unknown.map(|note| note.at(&log.name)));
+    if let Some(finding) = of_channels(log, fabric) {
+        let uses = |connected: &Connected| !connected.used.is_empty();
+        push(finding, &|log| log.processes.values().any(uses));
+    }
+    if let Some(finding) = of_versions(log) {
+        push(finding, &|log| !log.versions.is_empty());
+    }
+    let is_begun = |own: &Log| {
+        own.begun
+            .keys()
+            .any(|origin| log.begun.contains_key(origin))
+    };
+    if let Some(finding) = of_begun(log) {
+        push(finding, &is_begun);
+    }
+    notes.extend(of_other_ranks(log).map(|note| note.at(logs.named(is_begun))));
+    let has_orders = |log: &Log| !log.orders.is_empty();
+    if let Some(finding) = crossing {
+        push(finding, &has_orders);
+    }
+    notes.extend(unknown.map(|note| note.at(logs.named(has_orders))));
     if log.lines > 0 && log.net == 0 {
         push(
             Finding::not_observed(
@@ -999,10 +1210,13 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                 "NCCL_DEBUG_SUBSYS with NET in it",
             )
             .advise("NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,ENV"),
+            &|log| log.lines > 0,
         );
     }
     if let Some(finding) = of_trees(log, fabric) {
-        push(finding);
+        let waits = |log: &Log| log.processes.values().any(Connected::waits_for_trees);
+        let fails = |log: &Log| log.tree_failed || !log.of_trees.is_empty();
+        push(finding, &|log| fails(log) || waits(log));
     }
     if log.ring_only && log.processes.values().any(|process| process.rings) {
         notes.push(
@@ -1011,16 +1225,21 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                 "all rings are connected, trees are turned off, as a switchless ring wants it",
                 "that",
             )
-            .at(&log.name),
+            .at(logs.named(|log| log.ring_only)),
         );
     }
-    for (world, names) in log.ready.iter().filter(|_| !is_strange) {
+    for ready in log.ready.iter().filter(|_| !is_strange) {
+        let (world, names) = ready;
+        let tells = |log: &Log| log.ready.contains(ready);
         if fabric.whole && *world as usize != fabric.hosts.len() {
-            push(Finding::problem(
-                "nccl-log-world",
-                format!("the engine is ready with world={world}"),
-                fabric.hosts.len().to_string(),
-            ));
+            push(
+                Finding::problem(
+                    "nccl-log-world",
+                    format!("the engine is ready with world={world}"),
+                    fabric.hosts.len().to_string(),
+                ),
+                &tells,
+            );
         }
         let there: BTreeSet<String> = (0..fabric.ports.len())
             .map(|port| fabric.device(port))
@@ -1030,24 +1249,30 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             && !strange.is_empty()
             && names.iter().all(|name| name.parse::<u32>().is_err())
         {
-            push(Finding::problem(
-                "nccl-log-hcas",
-                format!("the engine has {}", list(strange)),
-                format!("of {}", list(&there)),
-            ));
+            push(
+                Finding::problem(
+                    "nccl-log-hcas",
+                    format!("the engine has {}", list(strange)),
+                    format!("of {}", list(&there)),
+                ),
+                &tells,
+            );
         } else if !names.is_empty()
             && names.len() < devices
             && names.iter().all(|name| name.parse::<u32>().is_err())
         {
-            push(Finding::problem(
-                "nccl-log-hcas",
-                format!(
-                    "the engine has {} ({})",
-                    count(names.len(), "HCA"),
-                    list(names)
+            push(
+                Finding::problem(
+                    "nccl-log-hcas",
+                    format!(
+                        "the engine has {} ({})",
+                        count(names.len(), "HCA"),
+                        list(names)
+                    ),
+                    format!("{devices}"),
                 ),
-                format!("{devices}"),
-            ));
+                &tells,
+            );
         } else {
             notes.push(
                 Finding::warning(
@@ -1058,7 +1283,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                     ),
                     "that",
                 )
-                .at(&log.name),
+                .at(logs.named(tells)),
             );
         }
     }
@@ -1071,9 +1296,9 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             if *times == 1 { "is" } else { "are" }
         );
         let finding = Finding::warning("nccl-log-warnings", found, "to be read");
-        notes.push(finding.at(&log.name));
+        notes.push(finding.at(logs.named(|log| log.warnings.is_some())));
     }
-    let mut no_paths = Some(no_paths(log, fabric));
+    let mut no_paths = Some(no_paths(logs, fabric));
     for (i, times) in &log.errors {
         let error = &ERRORS[*i];
         if error.code == NO_PATH {
@@ -1082,7 +1307,8 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         }
         if error.code == UNREACHABLE {
             let finding = of_unreachable(log, fabric, error, *times);
-            seen.push(Seen::ring(finding.at(&log.name)));
+            let name = logs.named(|log| log.has(UNREACHABLE));
+            seen.push(Seen::ring(finding.at(name)));
             continue;
         }
         // Of events, each kind has its own meaning.
@@ -1091,6 +1317,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
             continue;
         }
         let found = format!("{} ({})", error.found, lines(*times));
+        let name = logs.named(|log| log.errors.contains_key(i));
         match error.severity() {
             Some(severity) => {
                 let finding = Finding::problem(error.code, found, error.wanted);
@@ -1099,18 +1326,21 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
                     ..finding
                 }
                 .advise(error.advice);
-                seen.push(Seen::ring(finding.at(&log.name)));
+                seen.push(Seen::ring(finding.at(name)));
             }
             None => {
                 let note = Finding::warning(error.code, found, error.wanted);
-                notes.push(note.at(&log.name));
+                notes.push(note.at(name));
             }
         }
     }
-    let statuses = log.statuses.iter();
-    seen.extend(statuses.map(|(status, times)| {
-        Seen::ring(of_status(*status, *times, log.lines > 0).at(&log.name))
-    }));
+    for (status, times) in &log.statuses {
+        let tells = |log: &Log| log.statuses.contains_key(status);
+        let mut telling = logs.each.iter().filter(|log| tells(log));
+        let is_of_nccl = telling.any(|log| log.lines > 0);
+        let finding = of_status(*status, *times, is_of_nccl);
+        seen.push(Seen::ring(finding.at(logs.named(tells))));
+    }
     let qp = ["nccl-log-no-path", "nccl-log-qp-"];
     let failed = |i: &usize| qp.iter().any(|code| ERRORS[*i].code.starts_with(code));
     if log.retries > 0 && !log.errors.keys().any(failed) {
@@ -1120,7 +1350,7 @@ pub(super) fn look(log: &Log, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut
         );
         let finding = Finding::warning("nccl-log-retried", found, "a way at the first try")
             .advise("ip neigh show dev DEVICE on both ends: who answers late, or not at first? ethtool DEVICE: did the link just come up?");
-        seen.push(Seen::ring(finding.at(&log.name)));
+        seen.push(Seen::ring(finding.at(logs.named(|log| log.retries > 0))));
     }
 }
 
@@ -1447,6 +1677,61 @@ mod tests {
             let complete = format!("{complete} - Init COMPLETE");
             assert_eq!(begun(&[START, &complete]), left, "{complete}");
         }
+    }
+
+    #[test]
+    fn a_communicator_is_complete_in_another_log_in_any_order() {
+        const START: &str = "h:8:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1 - Init START";
+        for (complete, left) in [
+            ("h:8:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1", 0),
+            ("h:8:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("h:9:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 0),
+            ("h:7:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x2", 1),
+            ("h:9:1 [0] NCCL INFO comm 0x1 rank 1 nranks 4 commId 0x1", 1),
+            ("i:9:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1", 1),
+            ("NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1", 1),
+        ] {
+            let complete = format!("{complete} - Init COMPLETE");
+            let one = Log::read("one", START.as_bytes());
+            let other = Log::read("other", complete.as_bytes());
+            for each in [vec![&one, &other], vec![&other, &one]] {
+                assert_eq!(Logs::of(each).joined.begun.len(), left, "{complete}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_several_hosts_say_that_they_are_is_on_no_known_host() {
+        let of = |host: &str| {
+            let line = format!("{host}:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 4 commId 0x1");
+            Log::read(host, line.as_bytes())
+        };
+        let (one, same, other) = (of("a"), of("a"), of("b"));
+        let host = |each| Logs::of(each).joined.ranks.into_values().next().unwrap();
+        assert_eq!(host(vec![&one, &same]).as_deref(), Some("a"));
+        assert_eq!(host(vec![&one, &other]), None);
+        assert_eq!(host(vec![&one, &other, &same]), None);
+    }
+
+    #[test]
+    fn versions_of_hosts_that_have_no_communicator_together_may_be_of_several_runs() {
+        let of = |host: &str, version: &str, id: &str| {
+            let line = format!("{host}:1:1 [0] NCCL INFO");
+            let rank = format!("comm 0x1 rank {} nranks 2 commId {id}", host.len());
+            let text = format!("{line} NCCL version {version}\n{line} {rank}\n");
+            Log::read(host, text.as_bytes())
+        };
+        let severity = |a: &Log, b: &Log| {
+            let finding = of_versions(&Logs::of(vec![a, b]).joined)?;
+            Some(finding.severity)
+        };
+        use crate::finding::Severity::{Problem, Warning};
+        let one = of("h", "2.28.9", "0x1");
+        assert_eq!(severity(&one, &of("hh", "2.28.9", "0x1")), None);
+        assert_eq!(severity(&one, &of("hh", "2.27.7", "0x1")), Some(Problem));
+        assert_eq!(severity(&one, &of("hh", "2.27.7", "0x2")), Some(Warning));
+        let alone = Log::read("x", b"hh:1:1 [0] NCCL INFO NCCL version 2.27.7");
+        assert_eq!(severity(&one, &alone), Some(Problem));
     }
 
     #[test]

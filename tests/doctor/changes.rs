@@ -166,6 +166,18 @@ pub struct Case {
     pub facts: Facts,
 }
 
+impl Case {
+    /// Names of its logs, in order: `nccl.log`, or `nccl.0.log`, `nccl.1.log` ... of several.
+    pub fn logs(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let is_log = |name: &String| name.starts_with("nccl.") && name.ends_with(".log");
+        let mut logs: Vec<String> = names.filter(is_log).collect();
+        logs.sort();
+        logs
+    }
+}
+
 pub fn cases() -> Vec<Case> {
     let healthy = facts(&root().join("base"));
     let mut folders: Vec<PathBuf> = std::fs::read_dir(root().join("cases"))
