@@ -497,6 +497,11 @@ const CAUSES: &[Row] = &[
     ("nccl-library-other", Host, &["nccl-library-differs"]),
     ("env-no-assignment", Ring, &["env-hca-"]),
     ("env-unit-section", Ring, &["env-nothing-read"]),
+    (
+        "env-not-passed",
+        Ring,
+        &["env-setting-missing", "env-ring-only"],
+    ),
     ("plane-unaddressed", Port, &["plane-idle"]),
     ("plane-idle", Port, &["function-idle"]),
     (

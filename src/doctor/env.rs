@@ -63,6 +63,8 @@ pub struct Environment {
     open_since: Option<usize>,
     /// Files and commands that more of the environment comes from.
     refers: BTreeSet<String>,
+    /// Variables that stand behind the name of an image, as arguments of the program in the container.
+    behind: BTreeSet<String>,
     /// A command that takes nothing of what is exported, and its line: a container's, or another host's.
     apart: Option<(String, usize)>,
 }
@@ -710,7 +712,8 @@ pub(super) fn look(
     }
     let before = seen.len();
     let mut look = Look { env, fabric, seen };
-    if !env.variables.iter().any(|(name, _)| is_judged(name)) && env.refers.is_empty() {
+    let is_given = env.variables.iter().any(|(name, _)| is_judged(name));
+    if !is_given && env.refers.is_empty() && env.behind.is_empty() {
         look.warning(
             &env.name,
             "env-nothing-read",
@@ -761,7 +764,7 @@ fn elsewhere(env: &Environment, before: usize, seen: &mut Vec<Seen>) {
         }
         !is_gone
     });
-    let reads_nothing = !env.variables.iter().any(|(name, _)| is_judged(name));
+    let reads_nothing = !env.variables.iter().any(|(name, _)| decides(name));
     let what = match missed.len() {
         0 if reads_nothing => "what is set".to_owned(),
         0 => return,
@@ -850,6 +853,15 @@ fn not_as_written(look: &mut Look) {
                 false => look.warning(name, code, found, wanted),
             }
         }
+    }
+    if let Some((command, line, _)) = env.started.as_ref().filter(|_| !env.behind.is_empty()) {
+        let found = format!(
+            "{} behind the image's name in {} on line {line}: the program has it as an argument, and the container not in its environment",
+            are(&env.behind),
+            quoted(command)
+        );
+        let wanted = "-e NAME=VALUE before the image's name";
+        look.problem(name, "env-not-passed", found, wanted);
     }
     if let Some((command, line)) = &env.apart {
         let found = format!(
