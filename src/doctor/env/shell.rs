@@ -126,7 +126,16 @@ const FLAGS: &[&str] = &[
 
 /// Those that have one.
 const VALUED: &[&str] = &[
-    "-a", "-c", "-e", "-h", "-l", "-m", "-p", "-u", "-v", "-w",
+    "-a",
+    "-c",
+    "-e",
+    "-h",
+    "-l",
+    "-m",
+    "-p",
+    "-u",
+    "-v",
+    "-w",
     "--add-host",
     "--annotation",
     "--cap-add",
@@ -556,8 +565,7 @@ fn container(words: &[&Word]) -> Option<(usize, Option<usize>)> {
     while let Some(word) = words.get(at) {
         let text = word.text.as_str();
         let letters = text.strip_prefix('-').unwrap_or_default();
-        let is_flags =
-            !letters.is_empty() && letters.chars().all(|c| "ditPq".contains(c));
+        let is_flags = !letters.is_empty() && letters.chars().all(|c| "ditPq".contains(c));
         if text.starts_with('$') {
             // A list of options, unless its name says that it is the image.
             let lower = text.to_ascii_lowercase();
@@ -572,7 +580,10 @@ fn container(words: &[&Word]) -> Option<(usize, Option<usize>)> {
             at += 1;
         } else if VALUED.contains(&text) {
             at += 2;
-        } else if VALUED.iter().any(|own| own.len() == 2 && text.starts_with(own)) {
+        } else if VALUED
+            .iter()
+            .any(|own| own.len() == 2 && text.starts_with(own))
+        {
             // `-eNAME=VALUE`
             at += 1;
         } else {
@@ -1164,7 +1175,9 @@ impl<'p> Shell<'p> {
             let file = word.text.strip_prefix("--env-file=");
             let file = file.or(Some(word.text.as_str()).filter(|_| before == "--env-file"));
             file.into_iter().for_each(|file| env.refer(file));
-            if is_service && ["-p", "--property"].contains(&before) || word.text.contains("EnvironmentFile=") {
+            if is_service && ["-p", "--property"].contains(&before)
+                || word.text.contains("EnvironmentFile=")
+            {
                 let file = word.text.split_once("EnvironmentFile=");
                 file.into_iter()
                     .for_each(|(_, file)| env.refer(file.trim_start_matches('-')));
@@ -1174,8 +1187,13 @@ impl<'p> Shell<'p> {
                     || word.text.starts_with("-e")
                     || word.text.starts_with("--env="));
             let own = of_unit(before, &word.text).filter(|_| is_service);
-            let own = own.map(|all| all.into_iter().map(|(name, value)| (name, Some(value))).collect());
-            let own: Vec<(String, Option<String>)> = own.unwrap_or_else(|| gives(before, &word.text));
+            let own = own.map(|all| {
+                all.into_iter()
+                    .map(|(name, value)| (name, Some(value)))
+                    .collect()
+            });
+            let own: Vec<(String, Option<String>)> =
+                own.unwrap_or_else(|| gives(before, &word.text));
             let own = own.into_iter();
             for (name, value) in own {
                 self.count()?;
@@ -1205,7 +1223,10 @@ impl<'p> Shell<'p> {
                 let is_before = ["-e", "--env"].contains(&option)
                     || is_service && ["-E", "--setenv"].contains(&option);
                 passed.extend(is_before.then_some(name));
-                passed.extend(name.strip_prefix("--env=").or(name.strip_prefix("--setenv=")));
+                passed.extend(
+                    name.strip_prefix("--env=")
+                        .or(name.strip_prefix("--setenv=")),
+                );
             }
             has_own |= !behind.is_empty();
             has_own |= passed.iter().any(|name| is_judged(name) && is_name(name));
