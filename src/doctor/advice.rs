@@ -484,6 +484,7 @@ impl<'a, 'b> About<'a, 'b> {
         "env-carriage-return" => "sed -i 's/\\r$//' FILE".into(),
         "env-not-exported" => "export them, or put set -a before the first and set +a behind the last".into(),
         "env-unit-section" => "move the lines below [Service], then systemctl daemon-reload".into(),
+        "env-value-end" => "take the last character out".into(),
         "env-quotes" => "take the quotes out, or put them around the whole item".into(),
         "env-unset" => "take out what unsets it, or turn the ring off".into(),
         "env-comment" => "put the comment on a line of its own, or give the file to nothing but a shell".into(),

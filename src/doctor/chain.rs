@@ -497,6 +497,11 @@ const CAUSES: &[Row] = &[
     ("nccl-library-other", Host, &["nccl-library-differs"]),
     ("env-no-assignment", Ring, &["env-hca-"]),
     ("env-unit-section", Ring, &["env-nothing-read"]),
+    (
+        "env-not-passed",
+        Ring,
+        &["env-setting-missing", "env-ring-only"],
+    ),
     ("plane-unaddressed", Port, &["plane-idle"]),
     ("plane-idle", Port, &["function-idle"]),
     (
@@ -712,6 +717,20 @@ fn is_code(code: &str, start: &str) -> bool {
     }
 }
 
+/// Whether a list of devices that lacks some explains what a log tells of them: NCCL has one, the engine another, and
+/// a list of the fabric's devices makes neither take others.
+fn is_of_list(cause: &Finding, effect: &Finding) -> bool {
+    let list = match effect.code {
+        _ if cause.code != "env-hca-missing" => return true,
+        "nccl-log-devices" => "NCCL_IB_HCA",
+        "nccl-log-hcas" => "B12X_ROCE_HCA",
+        _ => return true,
+    };
+    let is_strange = effect.found.contains("no RDMA device of the fabric");
+    let object = cause.object.as_deref().unwrap_or_default();
+    !is_strange && object.starts_with(list)
+}
+
 fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
     let same_port = !cause.ports.is_disjoint(&effect.ports);
     match reach {
@@ -807,7 +826,10 @@ pub(super) fn chained(fabric: &Fabric, seen: Vec<Seen>) -> Vec<Finding> {
             {
                 continue;
             }
-            let explains = |j: usize, reach: Reach| reaches(fabric, reach, &seen[j], effect);
+            let explains = |j: usize, reach: Reach| {
+                is_of_list(&seen[j].finding, &effect.finding)
+                    && reaches(fabric, reach, &seen[j], effect)
+            };
             // The port's own cause before one of the cable's other end or of the host.
             let find = |reach| {
                 let all: Vec<&Seen> = of_row

@@ -13,7 +13,7 @@ use crate::doctor::chain::Seen;
 use crate::doctor::fabric::Fabric;
 use crate::doctor::mesh::has_rules;
 use crate::doctor::nccl::printable;
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
 use crate::json::DocumentError;
 use crate::names::{Cidr, HostName, quoted};
 use crate::plan::ends::{count, list};
@@ -63,6 +63,10 @@ pub struct Environment {
     open_since: Option<usize>,
     /// Files and commands that more of the environment comes from.
     refers: BTreeSet<String>,
+    /// Variables of a unit that a file, which is not read, may set otherwise: the file counts.
+    weak: BTreeSet<String>,
+    /// Variables that stand behind the name of an image, as arguments of the program in the container.
+    behind: BTreeSet<String>,
     /// A command that takes nothing of what is exported, and its line: a container's, or another host's.
     apart: Option<(String, usize)>,
 }
@@ -709,8 +713,11 @@ pub(super) fn look(
         return;
     }
     let before = seen.len();
+    let trimmed = trimmed(&mut Look { env, fabric, seen });
+    let env = trimmed.as_ref().unwrap_or(env);
     let mut look = Look { env, fabric, seen };
-    if !env.variables.iter().any(|(name, _)| is_judged(name)) && env.refers.is_empty() {
+    let is_given = env.variables.iter().any(|(name, _)| is_judged(name));
+    if !is_given && env.refers.is_empty() && env.behind.is_empty() {
         look.warning(
             &env.name,
             "env-nothing-read",
@@ -739,6 +746,92 @@ pub(super) fn look(
     nccl(&mut look);
     sockets(&mut look);
     elsewhere(env, before, seen);
+    misnamed(before, seen);
+}
+
+/// The environment without commas and semicolons at the ends of values, where there are any: they are told once, and
+/// the rest of the value is judged.
+fn trimmed(look: &mut Look) -> Option<Environment> {
+    let mut env = look.env.clone();
+    let ends = |c: char| matches!(c, ',' | ';');
+    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in &mut env.variables {
+        // What a list with a space in it ends with goes on behind it.
+        let goes_on = env
+            .other
+            .iter()
+            .any(|(before, _)| before.as_ref().is_some_and(|(own, _)| own == name));
+        let is_cut = env.cut.iter().any(|(own, _)| own == name);
+        let rest = value.trim_end_matches(ends);
+        let is_whole = rest.len() == value.len() || rest.is_empty();
+        if !decides(name) || is_whole || goes_on || is_cut || is_made_elsewhere(value) {
+            continue;
+        }
+        told.insert(name.clone(), value.clone());
+        *value = rest.to_owned();
+    }
+    for (name, value) in &told {
+        let rest = value.trim_end_matches(ends);
+        let what = if value.ends_with(',') {
+            "comma"
+        } else {
+            "semicolon"
+        };
+        let found = format!(
+            "{} ends with a {what}, which is part of the value",
+            quoted(value)
+        );
+        // NCCL passes over an empty name, and over what stands behind a number.
+        let is_passed_over = !value.ends_with(';') || rest.parse::<i64>().is_ok();
+        match name.starts_with("NCCL_") && is_passed_over {
+            true => look.warning(name, "env-value-end", found, rest),
+            false => look.problem(name, "env-value-end", found, rest),
+        }
+    }
+    (!told.is_empty()).then_some(env)
+}
+
+/// What is missed under a name that is near to one that nobody reads follows from that.
+fn misnamed(before: usize, seen: &mut Vec<Seen>) {
+    let own = seen.split_off(before.min(seen.len()));
+    let is_wrong = |seen: &Seen| {
+        seen.finding.code == "env-unknown-name" && seen.finding.severity == Severity::Problem
+    };
+    let (mut wrong, rest): (Vec<Seen>, Vec<Seen>) = own.into_iter().partition(is_wrong);
+    let mut others: Vec<Seen> = Vec::new();
+    for mut seen in rest {
+        let near = |name: &str| {
+            let is = |wrong: &Seen| wrong.finding.wanted == name;
+            wrong.iter().position(is)
+        };
+        let name = seen.finding.object.clone().unwrap_or_default();
+        let of = near(&name).filter(|_| seen.finding.found.starts_with("is not set"));
+        if let Some(cause) = of {
+            wrong[cause].finding.advice = Some(format!("write it {name}"));
+            wrong[cause].finding.consequences.push(seen.finding);
+            continue;
+        }
+        if seen.finding.found.starts_with("is on without") {
+            let wanted = seen.finding.wanted.clone();
+            let is_missed = |setting: &&str| {
+                let name = setting.split('=').next().unwrap_or_default();
+                near(name).is_none()
+            };
+            let missed: Vec<&str> = wanted.split(' ').filter(is_missed).collect();
+            if missed.is_empty() {
+                let name = wanted.split(['=', ' ']).next().unwrap_or_default();
+                if let Some(cause) = near(name) {
+                    wrong[cause].finding.advice = Some(format!("write it {name}"));
+                    wrong[cause].finding.consequences.push(seen.finding);
+                }
+                continue;
+            }
+            seen.finding.wanted = missed.join(" ");
+        }
+        others.push(seen);
+    }
+    seen.extend(others);
+    seen.extend(wrong);
 }
 
 /// What is missed in a file that takes more in may be there.
@@ -751,7 +844,19 @@ fn elsewhere(env: &Environment, before: usize, seen: &mut Vec<Seen>) {
             .iter()
             .any(|start| found.starts_with(start))
     };
-    let mut missed = BTreeSet::new();
+    // A file's value counts, whatever the unit's own is.
+    for own in seen.iter_mut().skip(before) {
+        let name = own.finding.object.as_deref().unwrap_or_default();
+        if env.weak.contains(name) && own.finding.severity == Severity::Problem {
+            own.finding.severity = Severity::Warning;
+        }
+    }
+    let mut missed: BTreeSet<String> = env
+        .weak
+        .iter()
+        .filter(|name| decides(name))
+        .cloned()
+        .collect();
     let mut at = 0;
     seen.retain(|own| {
         at += 1;
@@ -761,13 +866,17 @@ fn elsewhere(env: &Environment, before: usize, seen: &mut Vec<Seen>) {
         }
         !is_gone
     });
-    let reads_nothing = !env.variables.iter().any(|(name, _)| is_judged(name));
+    let reads_nothing = !env.variables.iter().any(|(name, _)| decides(name));
     let what = match missed.len() {
         0 if reads_nothing => "what is set".to_owned(),
         0 => return,
         _ => list(missed.iter().take(8)),
     };
-    let why = format!("more comes from {}", list(&env.refers));
+    let counts = match env.weak.is_empty() {
+        true => "",
+        false => ", and what a file sets counts before Environment=",
+    };
+    let why = format!("more comes from {}{counts}", list(&env.refers));
     let wanted = "all of the environment";
     let finding = Finding::not_observed("env-elsewhere", what, why, wanted);
     seen.push(Seen::ring(finding.at(&env.name)));
@@ -850,6 +959,15 @@ fn not_as_written(look: &mut Look) {
                 false => look.warning(name, code, found, wanted),
             }
         }
+    }
+    if let Some((command, line, _)) = env.started.as_ref().filter(|_| !env.behind.is_empty()) {
+        let found = format!(
+            "{} behind the image's name in {} on line {line}: the program has it as an argument, and the container not in its environment",
+            are(&env.behind),
+            quoted(command)
+        );
+        let wanted = "-e NAME=VALUE before the image's name";
+        look.problem(name, "env-not-passed", found, wanted);
     }
     if let Some((command, line)) = &env.apart {
         let found = format!(

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    CONTAINERS, Environment, MOST_VARIABLES, SETTERS, Variable, is_judged, is_known,
+    CONTAINERS, Environment, Line, MOST_VARIABLES, SETTERS, Variable, is_judged, is_known,
     is_made_elsewhere, is_name, is_ours, is_rest_of, unknown_value,
 };
 
@@ -108,6 +108,84 @@ const LAUNCHERS: &[&str] = &[
     "vllm",
 ];
 
+/// Options of what starts a container that have no value.
+const FLAGS: &[&str] = &[
+    "--detach",
+    "--init",
+    "--interactive",
+    "--no-healthcheck",
+    "--oom-kill-disable",
+    "--privileged",
+    "--publish-all",
+    "--quiet",
+    "--read-only",
+    "--replace",
+    "--rm",
+    "--tty",
+];
+
+/// Those that have one.
+const VALUED: &[&str] = &[
+    "-a",
+    "-c",
+    "-e",
+    "-h",
+    "-l",
+    "-m",
+    "-p",
+    "-u",
+    "-v",
+    "-w",
+    "--add-host",
+    "--annotation",
+    "--cap-add",
+    "--cap-drop",
+    "--cgroup-parent",
+    "--cgroupns",
+    "--cidfile",
+    "--cpus",
+    "--cpuset-cpus",
+    "--device",
+    "--device-cgroup-rule",
+    "--dns",
+    "--entrypoint",
+    "--env",
+    "--env-file",
+    "--expose",
+    "--gpus",
+    "--group-add",
+    "--hostname",
+    "--ipc",
+    "--label",
+    "--log-driver",
+    "--log-opt",
+    "--memory",
+    "--memory-swap",
+    "--mount",
+    "--name",
+    "--net",
+    "--network",
+    "--pid",
+    "--platform",
+    "--pids-limit",
+    "--publish",
+    "--pull",
+    "--restart",
+    "--runtime",
+    "--security-opt",
+    "--shm-size",
+    "--stop-timeout",
+    "--sysctl",
+    "--tmpfs",
+    "--ulimit",
+    "--user",
+    "--userns",
+    "--uts",
+    "--volume",
+    "--volumes-from",
+    "--workdir",
+];
+
 /// Commands that are no conditions for what stands behind `&&`: who writes them counts on them.
 const STEPS: &[&str] = &[
     ".", ":", "cd", "echo", "mkdir", "printf", "pushd", "set", "source", "true", "ulimit",
@@ -122,6 +200,7 @@ fn takes_nothing(words: &[&Word]) -> bool {
     let mut rest = words.filter(|word| !word.starts_with('-'));
     match name {
         "ssh" => true,
+        "systemd-run" => !options.any(|word| word == "--scope"),
         "sudo" => !options.any(|word| word == "-E" || word.starts_with("--preserve-env")),
         "env" => options.any(|word| ["-", "-i", "--ignore-environment"].contains(&word)),
         // What a list of the script's own gives it may be anything.
@@ -423,6 +502,25 @@ fn assigned(text: &str) -> Option<(&str, &str, bool)> {
     is_name(name).then_some((name, value, appends))
 }
 
+/// The key of a list's element: `[NAME]=VALUE`.
+fn keyed(text: &str) -> Option<&str> {
+    let (key, rest) = text.strip_prefix('[')?.split_once(']')?;
+    (is_name(key) && rest.starts_with(['=', '+'])).then_some(key)
+}
+
+/// The key of an assignment to one: `LIST[NAME]=VALUE`.
+fn element(text: &str) -> Option<&str> {
+    let at = text.find('[').filter(|at| is_name(&text[..*at]))?;
+    keyed(&text[at..])
+}
+
+/// Whether a word assigns to a name that another variable has: `$NAME=VALUE`.
+fn is_given_by_name(text: &str) -> bool {
+    let text = text.strip_prefix("--env=").unwrap_or(text);
+    let name = text.split_once('=').map(|(name, _)| name);
+    name.is_some_and(|name| name.starts_with('$') && !name.contains(['/', ' ']))
+}
+
 /// What a word among those of a command gives what it starts: `-e NAME=VALUE`, `--env=NAME=VALUE`.
 pub(super) fn given(text: &str) -> Option<Variable> {
     let options = ["--env=", "-e"].into_iter();
@@ -433,9 +531,72 @@ pub(super) fn given(text: &str) -> Option<Variable> {
     Some((name.to_owned(), value.to_owned()))
 }
 
+/// The variables that an option of systemd-run gives the unit that it makes; other words give none.
+fn of_unit(before: &str, text: &str) -> Option<Vec<Variable>> {
+    let property = match text.split_once('=') {
+        Some(("--property", property)) => Some(property),
+        _ if ["-p", "--property"].contains(&before) => Some(text),
+        _ => text.strip_prefix("-p"),
+    };
+    if let Some(words) = property.and_then(|own| own.strip_prefix("Environment=")) {
+        let words = Line::of(words).words;
+        return Some(words.iter().filter_map(|word| given(word)).collect());
+    }
+    let variable = ["--setenv=", "-E"]
+        .iter()
+        .find_map(|option| given(text.strip_prefix(option)?))?;
+    Some(vec![variable])
+}
+
+/// The command among these words that starts or enters a container, and whether the words behind its options are
+/// known: the place of the first of them, which is the image or the container.
+fn container(words: &[&Word]) -> Option<(usize, Option<usize>)> {
+    let base = |word: &Word| word.text.rsplit('/').next().unwrap_or_default().to_owned();
+    let start = words
+        .iter()
+        .take_while(|word| !word.text.contains(char::is_whitespace))
+        .position(|word| CONTAINERS.contains(&base(word).as_str()))?;
+    let run = words.get(start + 1).filter(|own| own.text == "container");
+    let run = start + 1 + usize::from(run.is_some());
+    if !matches!(words.get(run)?.text.as_str(), "run" | "exec" | "create") {
+        return None;
+    }
+    let mut at = run + 1;
+    while let Some(word) = words.get(at) {
+        let text = word.text.as_str();
+        let letters = text.strip_prefix('-').unwrap_or_default();
+        let is_flags = !letters.is_empty() && letters.chars().all(|c| "ditPq".contains(c));
+        if text.starts_with('$') {
+            // A list of options, unless its name says that it is the image.
+            let lower = text.to_ascii_lowercase();
+            if !lower.contains("[@]") && (lower.contains("image") || lower.contains("img")) {
+                return Some((start, Some(at)));
+            }
+            at += 1;
+        } else if !text.starts_with('-') {
+            return Some((start, Some(at)));
+        } else if is_flags || FLAGS.contains(&text) || text.starts_with("--") && text.contains('=')
+        {
+            at += 1;
+        } else if VALUED.contains(&text) {
+            at += 2;
+        } else if VALUED
+            .iter()
+            .any(|own| own.len() == 2 && text.starts_with(own))
+        {
+            // `-eNAME=VALUE`
+            at += 1;
+        } else {
+            return Some((start, None));
+        }
+    }
+    Some((start, None))
+}
+
 /// What a word behind another gives, without the value where another shell reads the word.
 pub(super) fn gives(before: &str, text: &str) -> Vec<(String, Option<String>)> {
-    let is_option = ["-e", "--env", "-x"].contains(&before) || text.starts_with('-');
+    let is_option =
+        ["-e", "--env", "-x", "-E", "--setenv"].contains(&before) || text.starts_with('-');
     let is_script = text.contains(char::is_whitespace);
     match given(text) {
         Some((name, value)) if is_option || !is_script => vec![(name, Some(value))],
@@ -693,6 +854,11 @@ impl<'p> Shell<'p> {
                     for element in elements {
                         if let Some((name, value, appends)) = assigned(&element.text) {
                             self.set(element, (name, value, appends), true, conditional)?;
+                        } else if let Some(name) = keyed(&element.text) {
+                            self.keep(name, element.line)?;
+                        } else if is_given_by_name(&element.text) {
+                            // A loop puts together what it is.
+                            self.env.refer(&element.text);
                         }
                     }
                     self.spend(words.len())?;
@@ -756,6 +922,11 @@ impl<'p> Shell<'p> {
             rest = &rest[1..];
         }
         let before = own.last().and_then(|word| given(&word.text));
+        if own.is_empty() {
+            if let Some(name) = element(&words.first()?.text) {
+                return self.keep(name, words.first()?.line).map(|()| Next::Steps);
+            }
+        }
         let is_list = |(_, value): &Variable| {
             rest.first()
                 .is_some_and(|first| is_rest_of(value, &first.text))
@@ -969,6 +1140,18 @@ impl<'p> Shell<'p> {
         Some(())
     }
 
+    /// A list of the script has a value for it: whether that reaches what is started, a loop decides.
+    fn keep(&mut self, name: &'p str, line: usize) -> Option<()> {
+        if is_judged(name) {
+            self.count()?;
+            self.is_changed = true;
+            self.is_set = true;
+            self.exported.insert(name);
+            self.env.depends(name, line);
+        }
+        Some(())
+    }
+
     /// Takes in what a command is started with.
     fn start(&mut self, own: &[&'p Word], rest: &[&'p Word], is_exec: bool) -> Option<()> {
         self.spend(self.env.variables.len())?;
@@ -980,16 +1163,44 @@ impl<'p> Shell<'p> {
             all.extend(own.map(|(name, value)| (*word, (name, self.expanded(word, &value)))));
         }
         let is_env = rest.first().is_some_and(|word| word.text == "env");
+        let base = rest.first().map_or("", |word| word.text.as_str());
+        let is_service = base.rsplit('/').next() == Some("systemd-run");
+        let image = container(rest).and_then(|(_, image)| image);
+        let mut behind: BTreeSet<String> = BTreeSet::new();
         let mut before = "";
-        for word in rest {
+        for (at, word) in rest.iter().enumerate() {
             if is_env && before == "-u" {
                 env.take_back(&word.text);
             }
             let file = word.text.strip_prefix("--env-file=");
             let file = file.or(Some(word.text.as_str()).filter(|_| before == "--env-file"));
             file.into_iter().for_each(|file| env.refer(file));
-            for (name, value) in gives(before, &word.text) {
+            if is_service && ["-p", "--property"].contains(&before)
+                || word.text.contains("EnvironmentFile=")
+            {
+                let file = word.text.split_once("EnvironmentFile=");
+                file.into_iter()
+                    .for_each(|(_, file)| env.refer(file.trim_start_matches('-')));
+            }
+            let is_argument = image.is_some_and(|image| at > image)
+                && (["-e", "--env"].contains(&before)
+                    || word.text.starts_with("-e")
+                    || word.text.starts_with("--env="));
+            let own = of_unit(before, &word.text).filter(|_| is_service);
+            let own = own.map(|all| {
+                all.into_iter()
+                    .map(|(name, value)| (name, Some(value)))
+                    .collect()
+            });
+            let own: Vec<(String, Option<String>)> =
+                own.unwrap_or_else(|| gives(before, &word.text));
+            let own = own.into_iter();
+            for (name, value) in own {
                 self.count()?;
+                if is_argument {
+                    behind.extend(is_known(&name).then_some(name));
+                    continue;
+                }
                 if value.is_none() {
                     env.conditional.insert(name.clone(), word.line);
                 }
@@ -1005,9 +1216,19 @@ impl<'p> Shell<'p> {
         }
         let mut has_own = own_names.iter().any(|name| is_judged(name));
         if takes_nothing(rest) {
-            let options = rest.windows(2);
-            let passed = options.filter(|pair| ["-e", "--env"].contains(&pair[0].text.as_str()));
-            let passed: BTreeSet<&str> = passed.map(|pair| pair[1].text.as_str()).collect();
+            let options = rest.get(..image.unwrap_or(rest.len())).unwrap_or_default();
+            let mut passed: BTreeSet<&str> = BTreeSet::new();
+            for pair in options.windows(2) {
+                let [option, name] = [pair[0].text.as_str(), pair[1].text.as_str()];
+                let is_before = ["-e", "--env"].contains(&option)
+                    || is_service && ["-E", "--setenv"].contains(&option);
+                passed.extend(is_before.then_some(name));
+                passed.extend(
+                    name.strip_prefix("--env=")
+                        .or(name.strip_prefix("--setenv=")),
+                );
+            }
+            has_own |= !behind.is_empty();
             has_own |= passed.iter().any(|name| is_judged(name) && is_name(name));
             if !has_own && env.refers.is_empty() {
                 if env.judged_names().iter().any(|name| is_known(name)) {
@@ -1026,6 +1247,7 @@ impl<'p> Shell<'p> {
                 env.forget(name);
             }
         }
+        env.behind = behind;
         for (word, (name, value)) in all {
             if !is_made_elsewhere(&value) {
                 env.conditional.remove(&name);

@@ -24,6 +24,7 @@ pub(super) fn read(env: &mut Environment, text: &str) -> Option<()> {
     let mut section = "Service".to_owned();
     // What is taken back goes at the end, wherever it stands; what a command is given itself stays.
     let mut taken_back: Vec<String> = Vec::new();
+    let mut has_file = false;
     let mut started: Vec<(String, usize)> = Vec::new();
     for (number, line) in lines(text) {
         if let Some(name) = line
@@ -67,6 +68,7 @@ pub(super) fn read(env: &mut Environment, text: &str) -> Option<()> {
             "UnsetEnvironment" if value.trim().is_empty() => taken_back.clear(),
             "UnsetEnvironment" if is_ours => taken_back.extend(words),
             "EnvironmentFile" if is_ours && !value.trim().is_empty() => {
+                has_file = true;
                 env.refer(value.trim().trim_start_matches('-'));
             }
             "PassEnvironment" if is_ours && !value.trim().is_empty() => {
@@ -87,10 +89,17 @@ pub(super) fn read(env: &mut Environment, text: &str) -> Option<()> {
             Some(_) => {}
         }
     }
+    if has_file {
+        env.weak = env.variables.iter().map(|(name, _)| name.clone()).collect();
+    }
     let mut before = "";
     for (word, number) in &started {
+        let file = word.strip_prefix("--env-file=");
+        let file = file.or(Some(word.as_str()).filter(|_| before == "--env-file"));
+        file.into_iter().for_each(|file| env.refer(file));
         for (name, value) in gives(before, word) {
             env.unset.remove(&name);
+            env.weak.remove(&name);
             match value {
                 Some(value) => env.variables.push((name, value)),
                 None => env.depends(&name, *number),
