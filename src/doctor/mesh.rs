@@ -935,8 +935,8 @@ fn objects(
 /// The port that a rule hands packets to.
 fn egress(rule: &Filter) -> Option<&crate::names::NetdevName> {
     let actions = &rule.flower.as_ref()?.actions;
-    let mirred = actions.iter().filter_map(|action| action.mirred.as_ref());
-    mirred.last()?.dev.as_ref()
+    let mut mirred = actions.iter().filter_map(|action| action.mirred.as_ref());
+    mirred.next_back()?.dev.as_ref()
 }
 
 /// A finding about an object of a host, with its port.
