@@ -11,7 +11,7 @@ use crate::doctor::netplan::{beside, is_copy, origin, uuid};
 use crate::finding::Finding;
 use crate::names::Cidr;
 use crate::plan::ends::list;
-use crate::plan::mesh::{DOMAINS, WANTED_HAIRPIN_QUEUE};
+use crate::plan::mesh::WANTED_HAIRPIN_QUEUE;
 
 /// Adds what to do to a finding and to everything below it, where they do not say it themselves.
 pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
@@ -31,6 +31,19 @@ pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
     }
     for consequence in &mut finding.consequences {
         add(fabric, consequence);
+    }
+    // What `up` does not bring back of a function that was initialised again.
+    if matches!(finding.code, "rule-dead-egress" | "marker-without-rule") {
+        let of = |codes: &[&str]| -> Vec<String> {
+            let below = finding.consequences.iter();
+            let below = below.filter(|below| codes.contains(&below.code));
+            below.filter_map(|below| below.advice.clone()).collect()
+        };
+        let first = of(&["port-tc-offload"]);
+        let then = of(&["hairpin-queue-size"]);
+        let own = finding.advice.take();
+        let all: Vec<String> = first.into_iter().chain(own).chain(then).collect();
+        finding.advice = (!all.is_empty()).then(|| all.join("; "));
     }
 }
 
@@ -433,8 +446,8 @@ impl<'a, 'b> About<'a, 'b> {
             "give back what the plan has ({}); when the change is meant, the other ends need addresses beside these, and the ring a new plan",
             self.planned_addresses()
         ),
-        // Both ends of a cable, and not a fabric that was given other subnets as a whole.
-        "mesh-plan-address" if self.ports.len() <= 2 * DOMAINS => format!(
+        // Not a fabric that was given other subnets as a whole.
+        "mesh-plan-address" if self.ports.len() < self.fabric.ports.len() => format!(
             "give back what the plan has ({}); when the change is meant, make the plan again: hairpin-mesh plan --out ring-mesh HOST..., then hairpin-mesh deploy --plan ring-mesh HOST...",
             self.planned_addresses()
         ),

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use crate::doctor::fabric::{Fabric, Socket};
+use crate::doctor::mesh::ALONE;
+use crate::facts::Fact;
 use crate::finding::{Finding, Severity};
 use crate::plan::ends::{count, more};
 
@@ -96,11 +98,21 @@ enum Reach {
     Host,
     /// Findings of the same port, and routes that have one of the same addresses.
     Address,
+    /// The functions of the same socket whose driver has loaded nothing since it came up: what a function was told
+    /// before goes with it, and its count of re-initialisations starts again.
+    Fresh,
+    /// An object of the same name on the same host: what was made in another place than wanted.
+    Moved,
+    /// Ends of cables that are alone in the planes of addresses that are on two ports, as many at most as there are of
+    /// these: who has another's address is missed where its own was.
+    Robbed,
+    /// Findings of the same ports, where all that have a peer have it by an address that is on two ports.
+    Copied,
     /// Every finding.
     Ring,
 }
 
-use Reach::{Address, Cable, Host, Lonely, Loose, Plane, Port, Ring};
+use Reach::{Address, Cable, Copied, Fresh, Host, Lonely, Loose, Moved, Plane, Port, Ring, Robbed};
 
 /// A cause, how far it reaches, and how the codes of its effects start.
 type Row = (&'static str, Reach, &'static [&'static str]);
@@ -525,6 +537,8 @@ const CAUSES: &[Row] = &[
             "self-cable",
         ],
     ),
+    ("address-repeated", Robbed, &["subnet-ends"]),
+    ("address-repeated", Copied, &["cabling-crossed"]),
     (
         "plane-unaddressed",
         Port,
@@ -580,6 +594,31 @@ const CAUSES: &[Row] = &[
     ("gid-stale", Port, &["gid-moved", "port-gid"]),
     ("parity-kernel", Ring, &["parity-driver"]),
     ("netplan-owned-twice", Host, &["netplan-"]),
+    // A function that was initialised again has lost its rules and routes, and what its marker and others' rules held
+    // is another one. It comes back with offload off; a driver that was loaded anew also with the default queue.
+    (
+        "marker-without-rule",
+        Port,
+        &[
+            "clsact-missing",
+            "rule-missing",
+            "route-missing",
+            "port-tc-offload",
+        ],
+    ),
+    ("marker-without-rule", Fresh, &["hairpin-queue-size"]),
+    (
+        "rule-dead-egress",
+        Port,
+        &[
+            "marker-without-rule",
+            "clsact-missing",
+            "rule-missing",
+            "route-missing",
+            "port-tc-offload",
+        ],
+    ),
+    ("rule-dead-egress", Fresh, &["hairpin-queue-size"]),
     (
         "port-tc-offload",
         Port,
@@ -610,6 +649,14 @@ const CAUSES: &[Row] = &[
     ("mesh-other-plan", Ring, &["mesh-plan-"]),
     ("mesh-plan-port", Cable, &["neighbour-mac"]),
     ("route-missing", Host, &["left-over-route"]),
+    ("rule-missing", Moved, &["left-over-rule"]),
+    ("marker-missing", Host, &["marker-left-over"]),
+    // A marker's unit is started by the name of its device.
+    (
+        "hca-names-differ",
+        Port,
+        &["marker-missing", "marker-left-over"],
+    ),
     (
         "mesh-plan-address",
         Cable,
@@ -666,6 +713,7 @@ const CAUSES: &[Row] = &[
             "rule-missing",
             "route-missing",
             "marker-missing",
+            "marker-without-rule",
             "clsact-missing",
         ],
     ),
@@ -744,6 +792,12 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
                         .end(*port)
                         .is_some_and(|far| effect.ports.contains(&far))
                 })
+                // An end whose cable the plan alone shows.
+                || effect.ports.iter().any(|port| {
+                    fabric
+                        .end(*port)
+                        .is_some_and(|far| cause.ports.contains(&far))
+                })
         }
         Loose => {
             let has_link = |port: &usize| {
@@ -766,7 +820,45 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
             !effect.ports.is_empty() && effect.ports.iter().all(|port| fabric.far(*port).is_none())
         }
         Host => !cause.hosts.is_disjoint(&effect.hosts),
+        Fresh => {
+            let sockets: BTreeSet<Socket> = cause.ports.iter().map(|p| fabric.socket(*p)).collect();
+            let is_fresh = |port: &usize| {
+                fabric.facts(*port).details.reload_count == Fact::Known(0)
+                    && sockets.contains(&fabric.socket(*port))
+            };
+            !effect.ports.is_empty() && effect.ports.iter().all(is_fresh)
+        }
+        Moved => cause.hosts == effect.hosts && name(&cause.finding) == name(&effect.finding),
+        Robbed => {
+            let domain = |port: &usize| fabric.ports[*port].domain;
+            let domains: BTreeSet<usize> = cause.ports.iter().map(domain).collect();
+            let is_robbed = |port: &usize| {
+                let (alone, repeated) = fabric.alone_and_repeated(domain(port));
+                domains.contains(&domain(port))
+                    && alone.contains(port)
+                    && alone.len() * 2 <= repeated.len()
+            };
+            !effect.ports.is_empty()
+                && cause.hosts.is_disjoint(&effect.hosts)
+                && effect.ports.iter().all(is_robbed)
+        }
+        Copied => {
+            let is_repeated = |port: &usize| {
+                let (_, repeated) = fabric.alone_and_repeated(fabric.ports[*port].domain);
+                repeated.contains(port)
+            };
+            let mut with_peers = effect
+                .ports
+                .iter()
+                .filter(|port| fabric.peers.contains_key(port));
+            same_port && with_peers.all(is_repeated)
+        }
     }
+}
+
+/// The last words of what an object is called: `rule 49152`.
+fn name(finding: &Finding) -> Option<&str> {
+    Some(finding.object.as_deref()?.split_once(' ')?.1)
 }
 
 /// What is told of several ports as one: those alike, and whole planes.
@@ -801,7 +893,7 @@ fn cover(fabric: &Fabric, reach: Reach, causes: &[&Seen], effect: &Seen) -> bool
             .hosts
             .iter()
             .all(|host| causes.iter().any(|cause| cause.hosts.contains(host))),
-        Plane | Loose | Lonely | Address | Ring => true,
+        Plane | Loose | Lonely | Address | Fresh | Moved | Robbed | Copied | Ring => true,
     }
 }
 
@@ -890,6 +982,7 @@ fn gathered(fabric: &Fabric, seen: &[Seen], roots: Vec<usize>) -> Vec<Vec<usize>
 /// who exchanges two plugs or takes a plane's addresses away silences several ports.
 const OF_ONE_CAUSE: &[&str] = &[
     "neighbour-silent",
+    "inventory-of-another-host",
     "plane-subnet-shared",
     "plane-unaddressed",
     "cabling-wire-differs",
@@ -920,7 +1013,14 @@ fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
         "cable-down" => !one.hosts.is_disjoint(&other.hosts),
         code if OF_ONE_CAUSE.contains(&code) => true,
         // Both ends of a cable were given other addresses.
-        "mesh-plan-address" => are_ends(fabric, &one.ports, &other.ports),
+        "mesh-plan-address" => {
+            are_ends(fabric, &one.ports, &other.ports)
+                || are_of_whole_hosts(fabric, one) && are_of_whole_hosts(fabric, other)
+        }
+        // The same ports of two hosts: one has the other's file.
+        "address-repeated" => {
+            one.hosts == other.hosts && are_alike(fabric, one) && are_alike(fabric, other)
+        }
         _ if !same(a, b) => false,
         _ => match (one.ports.is_empty(), other.ports.is_empty()) {
             (true, true) => !one.hosts.is_empty(),
@@ -928,6 +1028,9 @@ fn are_one(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
                 one.hosts == other.hosts
                     || are_ends(fabric, &one.ports, &other.ports)
                     || are_of_plane(fabric, one, other)
+                    // Settings that were made by one hand. Links that are bad for themselves are problems.
+                    || a.severity == Severity::Warning
+                        && places(fabric, one) == places(fabric, other)
             }
             _ => false,
         },
@@ -941,6 +1044,23 @@ fn are_of_plane(fabric: &Fabric, one: &Seen, other: &Seen) -> bool {
         (fabric.of_domain(first) == seen.ports).then_some(fabric.ports[first].domain)
     };
     whole(one).is_some() && whole(one) == whole(other)
+}
+
+/// The places of ports on their hosts.
+fn places(fabric: &Fabric, seen: &Seen) -> BTreeSet<(usize, usize)> {
+    let place = |port: &usize| (fabric.ports[*port].domain, fabric.ports[*port].port);
+    seen.ports.iter().map(place).collect()
+}
+
+/// Whether this is about ports of several hosts that have one place there.
+fn are_alike(fabric: &Fabric, seen: &Seen) -> bool {
+    seen.hosts.len() > 1 && places(fabric, seen).len() == 1
+}
+
+/// Whether every port of the hosts is meant, and no cable's other end is as it was.
+fn are_of_whole_hosts(fabric: &Fabric, seen: &Seen) -> bool {
+    let mut own = seen.hosts.iter().flat_map(|node| fabric.of_host(*node));
+    !seen.finding.found.ends_with(ALONE) && own.all(|port| seen.ports.contains(&port))
 }
 
 /// Whether findings tell the same, of whatever it is.

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use crate::facts::{Inventory, PortFacts, WireAnswer};
 use crate::finding::Finding;
-use crate::names::{HostName, Mac};
+use crate::names::{Cidr, HostName, Mac};
 use crate::plan::ends::list;
 use crate::plan::ring::{self, Ring};
 use crate::plan::{Derived, Located, PORTS_PER_DOMAIN, Plan, PortRow, derive, survey};
@@ -151,6 +151,25 @@ impl<'a> Fabric<'a> {
             let mut own = self.facts(*port).ipv4.known().into_iter().flatten();
             own.any(|own| own.address == address)
         })
+    }
+
+    /// Of a domain, the ports that are alone in their subnet, and those whose address another one has too.
+    pub(super) fn alone_and_repeated(&self, domain: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let others = |port: &usize, is: &dyn Fn(Cidr, Cidr) -> bool| {
+            let address = |port: usize| self.ports[port].address;
+            let mut all = (0..self.ports.len()).filter(|other| other != port);
+            address(*port)
+                .is_some_and(|own| all.any(|other| address(other).is_some_and(|a| is(own, a))))
+        };
+        let own = (0..self.ports.len()).filter(|port| self.ports[*port].domain == domain);
+        let own: Vec<usize> = own.collect();
+        let near = |port: &usize| others(port, &|a, b| a.network() == b.network());
+        let same = |port: &usize| others(port, &|a, b| a.address == b.address);
+        let alone = own
+            .iter()
+            .filter(|port| self.ports[**port].address.is_some() && !near(port));
+        let repeated = own.iter().filter(|port| same(port));
+        (alone.copied().collect(), repeated.copied().collect())
     }
 
     /// The hosts' devices of the management network, as far as they are known.

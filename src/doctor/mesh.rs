@@ -118,7 +118,14 @@ pub(super) fn look(
         let Some(share) = plan.for_host(host.as_str()) else {
             continue;
         };
-        let has_any = traces[node].any();
+        // Markers whose devices are others now are what a driver that was loaded anew leaves.
+        let running = fabric.inventories[node].node.markers.known();
+        let is_void = running.is_some_and(|all| {
+            let mut held = all.iter().map(|marker| &marker.holds_device);
+            traces[node].rules + traces[node].routes == 0
+                && held.all(|held| *held == Fact::Known(false))
+        });
+        let has_any = traces[node].any() && !is_void;
         let present = present(&share, &fabric.inventories[node]);
         let wanted = Wanted::of(&share);
         if !has_any && observed(&present) {
@@ -128,10 +135,14 @@ pub(super) fn look(
                 .collect();
             let finding = Finding::problem(
                 "mesh-incomplete",
-                format!(
-                    "no rule, route or marker of the mesh is here, and there are on {}",
-                    list(others)
-                ),
+                if traces[node].markers > 0 {
+                    "no rule or route of the mesh is here, and its markers do not hold the devices as they are now: all functions were initialised again".to_owned()
+                } else {
+                    format!(
+                        "no rule, route or marker of the mesh is here, and there are on {}",
+                        list(others)
+                    )
+                },
                 "all of the mesh on all hosts",
             );
             seen.push(Seen::host(fabric, node, finding));
@@ -904,10 +915,28 @@ fn objects(
             _ => {}
         }
         if let Some(finding) = object(&row, present) {
-            seen.push(about(fabric, node, share, finding));
+            let mut about = about(fabric, node, share, finding);
+            // Of the port that it leads to: that was initialised again, or is gone.
+            if let ("rule-dead-egress", Object::Rule(_, rule)) = (about.finding.code, &row.object) {
+                let egress = egress(rule).and_then(|dev| fabric.port(node, dev.as_str()));
+                about.ports = egress.into_iter().collect();
+                if let Some(dev) = egress.map(|port| &fabric.facts(port).netdev) {
+                    about.finding.advice = Some(format!(
+                        "{dev} was initialised again since its rules were made: hairpin-mesh up on this node"
+                    ));
+                }
+            }
+            seen.push(about);
         }
     }
     stale
+}
+
+/// The port that a rule hands packets to.
+fn egress(rule: &Filter) -> Option<&crate::names::NetdevName> {
+    let actions = &rule.flower.as_ref()?.actions;
+    let mut mirred = actions.iter().filter_map(|action| action.mirred.as_ref());
+    mirred.next_back()?.dev.as_ref()
 }
 
 /// A finding about an object of a host, with its port.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::doctor::chain::Seen;
-use crate::doctor::fabric::Fabric;
+use crate::doctor::fabric::{Fabric, usual};
 use crate::facts::{Fact, Trust};
 use crate::finding::{Finding, Severity};
 
@@ -51,7 +51,10 @@ pub(super) fn of_plan(fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Fin
         if finding.found.contains("not observed: ") {
             finding.severity = Severity::NotObserved;
         }
-        let ports = ports_of(fabric, &finding);
+        let ports = match finding.code {
+            "hca-names-differ" => exchanged_names(fabric),
+            _ => ports_of(fabric, &finding),
+        };
         if finding.code == "port-tc-offload"
             && finding.severity == Severity::Problem
             && ports
@@ -110,6 +113,35 @@ fn ports_of(fabric: &Fabric, finding: &Finding) -> BTreeSet<usize> {
     (0..fabric.ports.len())
         .filter(|port| named(port) || inside(port))
         .collect()
+}
+
+/// Ports whose device has the name that another port of the host has on most hosts, and on which a marker runs
+/// by that name: these, and those others.
+fn exchanged_names(fabric: &Fabric) -> BTreeSet<usize> {
+    let mut all = BTreeSet::new();
+    for port in 0..fabric.ports.len() {
+        let own = &fabric.ports[port];
+        let alike = fabric
+            .ports
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| (other.domain, other.port) == (own.domain, own.port));
+        let Some(usual) = usual(alike.map(|(other, _)| fabric.device(other))) else {
+            continue;
+        };
+        let mut others = fabric.of_host(own.node).into_iter();
+        let Some(other) = others.find(|other| *other != port && fabric.device(*other) == usual)
+        else {
+            continue;
+        };
+        let markers = fabric.inventories[own.node].node.markers.known();
+        let mut markers = markers.into_iter().flatten();
+        let is_its = |device: &crate::names::RdmaName| device.as_str() == usual;
+        if markers.any(|marker| marker.device.as_ref().is_some_and(is_its)) {
+            all.extend([port, other]);
+        }
+    }
+    all
 }
 
 /// Whether a text names a port by this label. A name that goes on is another one.
