@@ -803,19 +803,16 @@ impl<'p> Shell<'p> {
                 "if" => blocks.push(block("fi", true)),
                 "while" | "until" => blocks.push(block("done", true)),
                 "for" | "select" | "case" => {
-                    let ends = |at| match self.word(at) {
-                        Some(word) => word.is(if keyword == "case" { "in" } else { "do" }),
-                        None => keyword != "case",
+                    let (begin, end) = match keyword {
+                        "case" => ("in", "esac"),
+                        _ => ("do", "done"),
                     };
-                    while at < to && !ends(at) {
-                        at += 1;
-                    }
-                    let end = if keyword == "case" { "esac" } else { "done" };
+                    let begins = |at: &usize| self.word(*at).is_some_and(|word| word.is(begin));
+                    at = (at..to).find(begins).unwrap_or(to);
                     blocks.push(Block {
                         is_pattern: keyword == "case",
                         ..block(end, true)
                     });
-                    at += usize::from(keyword == "case");
                 }
                 "{" => {
                     blocks.push(block("}", conditional));
@@ -841,10 +838,11 @@ impl<'p> Shell<'p> {
                         match &self.parts[at] {
                             Part::Word(word) => words.push(word),
                             Part::Array => {
-                                while at < to && !self.is_operator(at, ")") {
-                                    elements.extend(self.word(at));
-                                    at += 1;
-                                }
+                                let mut rest = at..to;
+                                let end = rest.find(|at| self.is_operator(*at, ")"));
+                                let end = end.unwrap_or(to);
+                                elements.extend((at..end).filter_map(|at| self.word(at)));
+                                at = end;
                             }
                             Part::Operator("<") => at += usize::from(self.word(at + 1).is_some()),
                             Part::Operator(_) => break,
@@ -883,10 +881,8 @@ impl<'p> Shell<'p> {
             is("\n") || is("(") && self.is_operator(at + 1, ")") || is(")")
         };
         let named = self.word(at).is_some_and(|word| word.text == name);
-        let mut start = at + usize::from(named);
-        while start < to && is_skipped(start) {
-            start += 1;
-        }
+        let mut body = at + usize::from(named)..to;
+        let start = body.find(|at| !is_skipped(*at)).unwrap_or(to);
         let is_group = self.is_operator(start, "(");
         let is = |at: usize, keyword: &str, operator: &str| match is_group {
             true => self.is_operator(at, operator),
@@ -1037,6 +1033,8 @@ impl<'p> Shell<'p> {
             } else if let Some(options) = text.strip_prefix('-') {
                 exports |= options.contains('x');
                 takes_back |= is_export && options.contains('n');
+            } else if let Some(options) = text.strip_prefix('+') {
+                takes_back |= options.contains('x');
             } else if takes_back {
                 self.unset(word, conditional)?;
             } else {
@@ -1365,6 +1363,23 @@ mod tests {
                 "export NCCL_ALGO=1 NCCL_BUFFSIZE=2; unset NCCL_ALGO; python3 x",
                 "B=2",
             ),
+            ("export NCCL_ALGO=1; declare +x NCCL_ALGO; python3 x", ""),
+            ("export NCCL_ALGO=1; declare +i NCCL_ALGO; python3 x", "A=1"),
+            ("NCCL_ALGO=1; declare -n NCCL_ALGO; python3 x", "-A=1"),
+            ("NCCL_ALGO=1; declare NCCL_ALGO; python3 x", "-A=1"),
+            ("NCCL_ALGO=1\npython3 x --algo=$NCCL_ALGO", "A=1"),
+            ("NCCL_ALGO=1\npython3 x ${NCCL_ALGO}.", "A=1"),
+            ("NCCL_ALGO=1\npython3 x $NCCL_ALGO_X", "-A=1"),
+            ("python3 x --set=NCCL_ALGO=1", ""),
+            (
+                "export NCCL_ALGO=1 &>x NCCL_BUFFSIZE=1\npython3 x",
+                "A=1 B=1",
+            ),
+            ("a >\nNCCL_ALGO=1\npython3 x", "-A=1"),
+            ("> NCCL_ALGO=1\nNCCL_BUFFSIZE=1", "B=1"),
+            ("export NCCL_ALGO=1\nfoo =a\nunset NCCL_ALGO", "A=1"),
+            ("export NCCL_ALGO=1\n((a > 1))\nunset NCCL_ALGO", ""),
+            ("export NCCL_ALGO=1\nread x < <(a b)\nunset NCCL_ALGO", ""),
             ("export NCCL_ALGO; python3 x", "A=?"),
             ("export NCCL_ALGO; NCCL_ALGO=1; python3 x", "A=1"),
             ("NCCL_ALGO=1 # no start\n", "A=1"),
@@ -1417,6 +1432,16 @@ mod tests {
             ),
             ("case $1 in\nesac\nNCCL_COMM_ID=1", "C=1"),
             (
+                "case $1 in\nNCCL_ALGO=1) x;;\nNCCL_ALGO=2) NCCL_BUFFSIZE=1;;\nesac\nNCCL_COMM_ID=1",
+                "B=? C=1",
+            ),
+            ("a &&\n\n export NCCL_ALGO=1", "A=?"),
+            ("a && >x\nexport NCCL_ALGO=1", "A=1"),
+            ("a && b | NCCL_ALGO=1\nNCCL_BUFFSIZE=1", "A=? B=1"),
+            ("[ a ] && return\nexport NCCL_ALGO=1", "A=1"),
+            ("if a; then\n}\nNCCL_ALGO=1; fi", "A=?"),
+            (": ${X:-\nNCCL_ALGO=1\n}\nNCCL_BUFFSIZE=1", "B=1"),
+            (
                 "for a in NCCL_ALGO=1 b; do NCCL_BUFFSIZE=1; done; NCCL_COMM_ID=1",
                 "B=? C=1",
             ),
@@ -1464,6 +1489,8 @@ mod tests {
             .map(|(name, line)| (name.as_str(), *line))
             .collect();
         assert_eq!(lines, [("NCCL_ALGO", 5), ("NCCL_BUFFSIZE", 6)]);
+        let env = read("x", "cat <<E\n\nx\nE\nif a; then export NCCL_ALGO=1; fi");
+        assert_eq!(env.unwrap()[0].conditional.get("NCCL_ALGO"), Some(&5));
     }
 
     #[test]
@@ -1488,6 +1515,12 @@ mod tests {
                 "A=? B=1",
             ),
             ("a() { NCCL_ALGO=1", ""),
+            (
+                "function a {\n export NCCL_ALGO=1\n}\nexport NCCL_BUFFSIZE=1",
+                "B=1",
+            ),
+            ("(a() ( b )\nNCCL_ALGO=1)\nNCCL_BUFFSIZE=1", "B=1"),
+            ("a() { [ x ] || exit 1; export NCCL_ALGO=1; }\na", "A=1"),
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
@@ -1520,6 +1553,16 @@ mod tests {
         ] {
             assert_eq!(has(text), wanted, "{text}");
         }
+        let longest = "1".repeat(LONGEST_VALUE);
+        let of = |before: &str| {
+            has(&format!(
+                "X={longest}\nexport NCCL_ALGO={before}$X\npython3 x"
+            ))
+        };
+        assert_eq!(
+            (of(""), of("1")),
+            (format!("A={longest}"), "A=?".to_owned())
+        );
         // Values that grow have an end.
         let twice = "A=$A$A\n".repeat(40);
         let env = read("x", &format!("A=12345678\n{twice}export NCCL_ALGO=$A\n")).unwrap();
@@ -1544,6 +1587,8 @@ mod tests {
             ("/usr/bin/podman exec --env NCCL_BUFFSIZE x", "B=2"),
             ("docker ps", "A=1 B=2"),
             ("docker run \"${ARGS[@]}\" x", "A=1 B=2"),
+            ("uv run python3 x", "A=1 B=2"),
+            ("sudo -E -u NCCL_ALGO python3 x", "A=1 B=2"),
         ] {
             let text = format!("export NCCL_ALGO=1 NCCL_BUFFSIZE=2\n{start}\n");
             assert_eq!(has(&text), wanted, "{text}");
@@ -1555,6 +1600,7 @@ mod tests {
             "ssh h x",
             "docker run x",
             "podman create x",
+            "docker run -e PATH x",
         ] {
             let text = format!("export NCCL_ALGO=1\n{start}\n");
             let env = read("x", &text).unwrap();
@@ -1564,6 +1610,15 @@ mod tests {
             let env = read("x", &(text + "python3 x\n")).unwrap();
             assert!(env.len() == 1 && env[0].apart.is_none(), "{start}");
         }
+    }
+
+    #[test]
+    fn what_is_exported_by_a_name_that_is_made_elsewhere_is_not_all_there() {
+        for (text, wanted) in [("export NCCL_ALGO", 0), ("declare $X", 0), ("export $X", 1)] {
+            assert_eq!(read("x", text).unwrap()[0].refers.len(), wanted, "{text}");
+        }
+        let again = "export NCCL_ALGO=1\npython3 x\nexport PATH\npython3 y";
+        assert_eq!(read("x", again).unwrap().len(), 1);
     }
 
     #[test]

@@ -202,6 +202,17 @@ mod tests {
                 .len()
                 == 1
         );
+        for (text, wanted) in [
+            ("[Service]\nEnvironmentFile=-/x\nPassEnvironment=A", vec!["/x", "PassEnvironment"]),
+            ("[Service]\nEnvironmentFile= \nPassEnvironment=", vec![]),
+            ("[Install]\nEnvironmentFile=/x\nPassEnvironment=A", vec![]),
+        ] {
+            let refers = of(text).refers;
+            assert_eq!(refers.iter().collect::<Vec<_>>(), wanted, "{text}");
+        }
+        // An empty line ends one that goes on.
+        let env = of("Environment=NCCL_A=1 \\\n\nNCCL_B=2");
+        assert_eq!((env.get("NCCL_A"), env.get("NCCL_B")), (Some("1"), None));
         let env = of("Environment=NCCL_A=1\nEnvironment=\nEnvironment=NCCL_A=2");
         assert!(env.unset.is_empty());
     }
