@@ -154,12 +154,8 @@ pub(super) fn look(fabric: &Fabric, seen: &mut Vec<Seen>) -> Cabling {
     let is_ring = (whole && known.len() == hosts).then(|| makes_ring(&known, hosts));
     let mut moves = Vec::new();
     if is_ring == Some(false) {
-        // Of as few moves, those that make the ring of the addresses.
         let by_addresses = by_addresses(fabric, &sockets);
-        let fewest = fewest_moves(&known, hosts);
-        let to_addresses = moves_to(&known, &by_addresses, &orders(hosts));
-        let fits = makes_ring(&by_addresses, hosts) && to_addresses.len() == fewest.len();
-        moves = sentences(fabric, if fits { to_addresses } else { fewest });
+        moves = sentences(fabric, to_ring(&known, &by_addresses, hosts));
         let shown = list(known.iter().map(|(a, b)| {
             format!(
                 "{} socket {} to {} socket {}",
@@ -598,6 +594,21 @@ fn fewest_moves(cables: &[(Socket, Socket)], hosts: usize) -> Vec<Move> {
     all.min_by_key(Vec::len).unwrap_or_default()
 }
 
+/// The fewest moves that make a ring; of as few, those that make the ring of the addresses.
+fn to_ring(
+    cables: &[(Socket, Socket)],
+    by_addresses: &[(Socket, Socket)],
+    hosts: usize,
+) -> Vec<Move> {
+    let fewest = fewest_moves(cables, hosts);
+    let to_addresses = moves_to(cables, by_addresses, &orders(hosts));
+    if makes_ring(by_addresses, hosts) && to_addresses.len() == fewest.len() {
+        to_addresses
+    } else {
+        fewest
+    }
+}
+
 fn sentences(fabric: &Fabric, moves: Vec<Move>) -> Vec<String> {
     let name = |socket: Socket| {
         format!(
@@ -722,6 +733,42 @@ mod tests {
             let left = [&rest[..i], &rest[i + 1..]].concat();
             all_orders(first, &left, each);
             first.pop();
+        }
+    }
+
+    #[test]
+    fn of_as_few_moves_those_to_the_addresses_ring_are_named() {
+        let ring = |order: [usize; 4]| -> Vec<(Socket, Socket)> {
+            let pair = |i: usize| ((order[i], 0), (order[(i + 1) % 4], 1));
+            (0..4).map(pair).collect()
+        };
+        let after = |cables: &[(Socket, Socket)], moves: &[Move]| {
+            let moved = |end: Socket| {
+                let found = moves.iter().find(|(from, ..)| *from == end);
+                found.map_or(end, |(_, to, _)| *to)
+            };
+            let cable = |(a, b): &(Socket, Socket)| {
+                let (a, b) = (moved(*a), moved(*b));
+                (a.min(b), a.max(b))
+            };
+            cables.iter().map(cable).collect::<BTreeSet<_>>()
+        };
+        // Two rings of two hosts: one exchange makes one of all four, in several ways.
+        let twice = vec![
+            ((0, 0), (1, 1)),
+            ((0, 1), (1, 0)),
+            ((2, 0), (3, 1)),
+            ((2, 1), (3, 0)),
+        ];
+        for order in [[0, 1, 2, 3], [1, 0, 3, 2], [0, 1, 3, 2]] {
+            let moves = to_ring(&twice, &ring(order), 4);
+            assert_eq!(moves.len(), fewest_moves(&twice, 4).len());
+            assert_eq!(after(&twice, &moves), after(&ring(order), &[]), "{order:?}");
+        }
+        // A ring that takes more moves, and addresses that make none, count for nothing.
+        for others in [ring([0, 2, 1, 3]), twice.clone(), Vec::new()] {
+            let moves = to_ring(&twice, &others, 4);
+            assert_eq!(moves, fewest_moves(&twice, 4));
         }
     }
 

@@ -2096,6 +2096,53 @@ mod tests {
     }
 
     #[test]
+    fn what_is_missed_may_come_from_another_file_of_the_same_environment_alone() {
+        let missed = |name: &str| {
+            let finding = Finding::problem("env-missing", "is not set", "1");
+            Seen::ring(finding.at(name))
+        };
+        let told = |text: &str, before: usize| {
+            let mut seen = vec![missed("NCCL_ALGO"), missed("NCCL_BUFFSIZE")];
+            elsewhere(&script(text), before, &mut seen);
+            let each = seen.iter().map(|own| match own.finding.code {
+                "env-missing" => own.finding.object.clone().unwrap(),
+                code => format!("{code} {}", own.finding.found),
+            });
+            each.collect::<Vec<_>>().join("; ")
+        };
+        let all = "NCCL_ALGO; NCCL_BUFFSIZE";
+        let why = "not observed: more comes from x.sh";
+        assert_eq!(told("NCCL_COMM_ID=1\n", 0), all);
+        assert_eq!(
+            told(". x.sh\nNCCL_COMM_ID=1\n", 0),
+            format!("env-elsewhere NCCL_ALGO, NCCL_BUFFSIZE {why}")
+        );
+        assert_eq!(
+            told(". x.sh\nNCCL_COMM_ID=1\n", 1),
+            format!("NCCL_ALGO; env-elsewhere NCCL_BUFFSIZE {why}")
+        );
+        // Nothing is missed.
+        assert_eq!(told(". x.sh\nNCCL_COMM_ID=1\n", 2), all);
+        assert_eq!(
+            told(". x.sh\n", 2),
+            format!("{all}; env-elsewhere what is set {why}")
+        );
+    }
+
+    #[test]
+    fn files_that_bring_more_are_told_up_to_eight() {
+        let env = script(&(0..10).map(|i| format!(". x{i}\n")).collect::<String>());
+        assert_eq!(env.refers.len(), 8);
+    }
+
+    #[test]
+    fn a_value_is_apart_from_its_own_name_alone() {
+        let env = read("NCCL_ALGO= Ring\nNCCL_DEBUG=\nNCCL_BUFFSIZE=1 x\n");
+        assert!(env.is_apart("NCCL_ALGO") && !env.is_apart("NCCL_DEBUG"));
+        assert!(!env.is_apart("NCCL_BUFFSIZE") && !env.is_apart("NCCL_COMM_ID"));
+    }
+
+    #[test]
     fn starts_that_have_the_same_are_one_and_others_are_judged_each() {
         let env = script("NCCL_DEBUG=INFO python3 a\nNCCL_DEBUG=WARN python3 b\n");
         let of: Vec<&[String]> = env.services.iter().map(|env| &env.of[..]).collect();

@@ -203,7 +203,10 @@ mod tests {
                 == 1
         );
         for (text, wanted) in [
-            ("[Service]\nEnvironmentFile=-/x\nPassEnvironment=A", vec!["/x", "PassEnvironment"]),
+            (
+                "[Service]\nEnvironmentFile=-/x\nPassEnvironment=A",
+                vec!["/x", "PassEnvironment"],
+            ),
             ("[Service]\nEnvironmentFile= \nPassEnvironment=", vec![]),
             ("[Install]\nEnvironmentFile=/x\nPassEnvironment=A", vec![]),
         ] {
