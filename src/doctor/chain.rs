@@ -740,6 +740,7 @@ const CAUSES: &[Row] = &[
     ("plane-unaddressed", Ring, OF_ADDRESSES),
     ("port-address", Ring, OF_ADDRESSES),
     ("mesh-absent", Ring, OF_MESH),
+    ("mesh-absent", Ring, &["env-without-mesh"]),
     ("mesh-incomplete", Ring, OF_MESH),
     ("marker-missing", Ring, OF_MESH),
     ("marker-without-rule", Ring, OF_MESH),
@@ -1302,6 +1303,103 @@ fn group(fabric: &Fabric, members: Vec<Seen>, object: String) -> Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::doctor::corpus::facts_of;
+
+    /// What is found at these places of these hosts.
+    fn at(fabric: &Fabric, finding: Finding, places: &[(usize, usize)]) -> Seen {
+        let port = |(node, place): &(usize, usize)| {
+            let own: Vec<usize> = fabric.of_host(*node).into_iter().collect();
+            own[*place]
+        };
+        Seen {
+            finding,
+            ports: places.iter().map(port).collect(),
+            hosts: places.iter().map(|(node, _)| *node).collect(),
+            addresses: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn findings_are_one_that_one_hand_made() {
+        let (hosts, inventories) = facts_of("healthy");
+        let fabric = Fabric::of(&hosts, &inventories, None);
+        let are = |one: (&Finding, &[(usize, usize)]), other: (&Finding, &[(usize, usize)])| {
+            let seen = |(finding, places): (&Finding, &[(usize, usize)])| {
+                at(&fabric, finding.clone(), places)
+            };
+            are_one(&fabric, &seen(one), &seen(other))
+        };
+        // Of one host, or of the same place on several by a setting; of links, where they say the same.
+        let (link, other) = (
+            Finding::problem("port-mtu", "1500", "9000"),
+            Finding::problem("port-mtu", "1400", "9000"),
+        );
+        assert!(are((&link, &[(0, 0)]), (&link, &[(0, 3)])));
+        assert!(!are((&link, &[(0, 0)]), (&other, &[(0, 3)])));
+        assert!(!are((&link, &[(0, 0)]), (&link, &[(2, 0)])));
+        let setting = Finding::warning("port-mtu", "1500", "9000");
+        assert!(are((&setting, &[(0, 0)]), (&setting, &[(2, 0)])));
+        assert!(!are((&setting, &[(0, 0)]), (&setting, &[(2, 1)])));
+        // Addresses of the same ports of two hosts.
+        let twice = Finding::problem("address-repeated", "twice", "once");
+        let (first, second) = ([(0, 0), (2, 0)], [(0, 1), (2, 1)]);
+        assert!(are((&twice, &first), (&twice, &second)));
+        assert!(!are((&twice, &first), (&twice, &[(0, 1), (2, 3)])));
+        assert!(!are((&twice, &[(0, 1), (2, 3)]), (&twice, &first)));
+        assert!(!are((&twice, &first), (&twice, &[(0, 1), (1, 1)])));
+        assert!(!are((&twice, &[(0, 0)]), (&twice, &[(0, 1)])));
+        // All addresses of hosts, or of a cable.
+        let all = |node: usize| -> Vec<(usize, usize)> { (0..4).map(|i| (node, i)).collect() };
+        let moved = Finding::problem("mesh-plan-address", "others", "the plan's");
+        let alone = Finding::problem("mesh-plan-address", format!("others{ALONE}"), "the plan's");
+        assert!(are((&moved, &all(0)), (&moved, &all(2))));
+        assert!(!are((&moved, &all(0)), (&moved, &[(2, 0)])));
+        assert!(!are((&moved, &[(0, 0)]), (&moved, &all(2))));
+        assert!(!are((&alone, &all(0)), (&moved, &all(2))));
+    }
+
+    #[test]
+    fn a_cause_reaches_what_it_explains() {
+        let (hosts, inventories) = facts_of("healthy");
+        let fabric = Fabric::of(&hosts, &inventories, None);
+        let far = fabric.far(*fabric.of_host(0).first().unwrap()).unwrap();
+        let node = fabric.ports[far].node;
+        let place = fabric.of_host(node).iter().position(|own| *own == far);
+        let far = (node, place.unwrap());
+        let finding = |object: &str| Finding::problem("x", "a", "b").at(object);
+        let does =
+            |reach: Reach, cause: &Seen, effect: &Seen| reaches(&fabric, reach, cause, effect);
+        let here = at(&fabric, finding("a rule 1"), &[(0, 0)]);
+        let there = at(&fabric, finding("b rule 1"), &[far]);
+        let beside = at(&fabric, finding("b rule 1"), &[(0, 3)]);
+        let other = at(&fabric, finding("b rule 2"), &[(0, 3)]);
+        assert!(does(Cable, &here, &here) && does(Cable, &here, &there));
+        assert!(!does(Cable, &here, &beside));
+        // What has the same name on the same host.
+        assert!(does(Moved, &here, &beside));
+        assert!(!does(Moved, &here, &other) && !does(Moved, &here, &there));
+        // Nobody has another's address here.
+        assert!(!does(Copied, &here, &here) && !does(Robbed, &here, &there));
+    }
+
+    #[test]
+    fn a_list_of_devices_explains_what_a_log_tells_of_the_same_list() {
+        let cause = |code, object: &str| Finding::problem(code, "x", "y").at(object);
+        let effect = |code| Finding::problem(code, "2 devices", "4");
+        let (nccl, engine) = (
+            cause("env-hca-missing", "NCCL_IB_HCA"),
+            cause("env-hca-missing", "B12X_ROCE_HCA"),
+        );
+        let (devices, hcas) = (effect("nccl-log-devices"), effect("nccl-log-hcas"));
+        assert!(is_of_list(&nccl, &devices) && !is_of_list(&nccl, &hcas));
+        assert!(!is_of_list(&engine, &devices) && is_of_list(&engine, &hcas));
+        assert!(is_of_list(&nccl, &effect("x")));
+        assert!(is_of_list(&cause("port-down", "a"), &devices));
+        let strange =
+            Finding::problem("nccl-log-devices", "a is no RDMA device of the fabric", "4");
+        assert!(!is_of_list(&nccl, &strange));
+    }
 
     #[test]
     fn nothing_causes_its_own_cause() {

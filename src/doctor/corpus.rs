@@ -157,7 +157,7 @@ fn golden(name: &str, told: &str) {
 }
 
 /// The facts of a case's hosts, in order.
-fn facts_of(name: &str) -> (Vec<HostName>, Vec<Inventory>) {
+pub(super) fn facts_of(name: &str) -> (Vec<HostName>, Vec<Inventory>) {
     let cases = cases();
     let case = cases.iter().find(|own| own.folder.ends_with(name)).unwrap();
     let inventory = |document: &serde_json::Value| {
