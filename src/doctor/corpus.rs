@@ -207,6 +207,46 @@ fn by_process(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_log_that_tells_nothing_is_named_by_no_finding_of_another() {
+    /// Codes and the logs that they are of, if one of them tells anything.
+    fn named(findings: &[Finding], all: &mut BTreeSet<(&'static str, String)>) {
+        for finding in findings {
+            let object = finding.object.clone().unwrap_or_default();
+            if object.contains("0.log") {
+                all.insert((finding.code, object));
+            }
+            named(&finding.consequences, all);
+        }
+    }
+    let judged = |case: &Folder, texts: &[&str]| {
+        let logs = texts.iter().enumerate();
+        let logs: Vec<Log> = logs
+            .map(|(i, text)| Log::read(&format!("{i}.log"), text.as_bytes()))
+            .collect();
+        let diagnosis = examined_with(case, &logs);
+        let mut all = BTreeSet::new();
+        named(&diagnosis.findings, &mut all);
+        named(&diagnosis.notes, &mut all);
+        all
+    };
+    for case in cases().iter().filter(|case| !case.logs().is_empty()) {
+        let text = joined(case);
+        let one = judged(case, &[&text]);
+        let of_nothing = judged(case, &[&text, "nothing\n"]);
+        assert_eq!(of_nothing, one, "{}", case.folder.display());
+        let mut of_nccl = judged(case, &[&text, "[0] NCCL INFO cudaDriverVersion 13000\n"]);
+        // That no line of a subsystem is there is told of all.
+        let all = |own: &mut BTreeSet<(&str, String)>| {
+            own.retain(|(code, _)| *code != "nccl-log-no-net");
+        };
+        let mut one = one;
+        all(&mut one);
+        all(&mut of_nccl);
+        assert_eq!(of_nccl, one, "{}", case.folder.display());
+    }
+}
+
+#[test]
 fn logs_of_each_process_tell_what_they_tell_as_one() {
     // Names of files are others, and which warning was the first is told by no order of files.
     fn told(findings: &[Finding], all: &mut Vec<String>) {

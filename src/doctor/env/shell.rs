@@ -1165,7 +1165,7 @@ impl<'p> Shell<'p> {
         let is_service = base.rsplit('/').next() == Some("systemd-run");
         let image = container(rest).and_then(|(_, image)| image);
         let mut behind: BTreeSet<String> = BTreeSet::new();
-        let mut before = "";
+        let (mut before, mut is_behind) = ("", false);
         for (at, word) in rest.iter().enumerate() {
             if is_env && before == "-u" {
                 env.take_back(&word.text);
@@ -1173,14 +1173,11 @@ impl<'p> Shell<'p> {
             let file = word.text.strip_prefix("--env-file=");
             let file = file.or(Some(word.text.as_str()).filter(|_| before == "--env-file"));
             file.into_iter().for_each(|file| env.refer(file));
-            if is_service && ["-p", "--property"].contains(&before)
-                || word.text.contains("EnvironmentFile=")
-            {
-                let file = word.text.split_once("EnvironmentFile=");
-                file.into_iter()
-                    .for_each(|(_, file)| env.refer(file.trim_start_matches('-')));
-            }
-            let is_argument = image.is_some_and(|image| at > image)
+            let file = word.text.split_once("EnvironmentFile=");
+            file.filter(|_| is_service)
+                .into_iter()
+                .for_each(|(_, file)| env.refer(file.trim_start_matches('-')));
+            let is_argument = is_behind
                 && (["-e", "--env"].contains(&before)
                     || word.text.starts_with("-e")
                     || word.text.starts_with("--env="));
@@ -1207,6 +1204,7 @@ impl<'p> Shell<'p> {
                 all.push((word, (name, value)));
             }
             before = &word.text;
+            is_behind |= image == Some(at);
         }
         let own_names: BTreeSet<String> = all.iter().map(|(_, (name, _))| name.clone()).collect();
         for name in &own_names {
@@ -1588,6 +1586,7 @@ mod tests {
             ("docker ps", "A=1 B=2"),
             ("docker run \"${ARGS[@]}\" x", "A=1 B=2"),
             ("uv run python3 x", "A=1 B=2"),
+            ("systemd-run --scope python3 x", "A=1 B=2"),
             ("sudo -E -u NCCL_ALGO python3 x", "A=1 B=2"),
         ] {
             let text = format!("export NCCL_ALGO=1 NCCL_BUFFSIZE=2\n{start}\n");
@@ -1601,6 +1600,9 @@ mod tests {
             "docker run x",
             "podman create x",
             "docker run -e PATH x",
+            "systemd-run python3 x",
+            "systemd-run --unit NCCL_ALGO x",
+            "systemd-run --pty python3 --scope",
         ] {
             let text = format!("export NCCL_ALGO=1\n{start}\n");
             let env = read("x", &text).unwrap();
@@ -1619,6 +1621,103 @@ mod tests {
         }
         let again = "export NCCL_ALGO=1\npython3 x\nexport PATH\npython3 y";
         assert_eq!(read("x", again).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_image_of_a_container_is_behind_its_options() {
+        for (text, wanted) in [
+            ("docker run -e A=1 img -e B=2", Some((0, Some(4)))),
+            (
+                "sudo /usr/bin/podman container run -it img",
+                Some((1, Some(5))),
+            ),
+            ("docker run -eA=1 img", Some((0, Some(3)))),
+            (
+                "docker exec --rm --env=A=1 --name n img",
+                Some((0, Some(6))),
+            ),
+            ("docker run $IMAGE x", Some((0, Some(2)))),
+            ("docker run $IMG x", Some((0, Some(2)))),
+            ("docker run ${IMAGES[@]} img", Some((0, Some(3)))),
+            ("docker run $OPTS img", Some((0, Some(3)))),
+            ("docker run --strange 8g img", Some((0, None))),
+            ("docker run - img", Some((0, None))),
+            ("docker run -it", Some((0, None))),
+            ("docker ps img", None),
+            ("docker", None),
+            ("python3 run img", None),
+        ] {
+            let (parts, _) = parts(text);
+            let words: Vec<&Word> = parts
+                .iter()
+                .filter_map(|part| match part {
+                    Part::Word(word) => Some(word),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(container(&words), wanted, "{text}");
+        }
+        for (argument, wanted) in [
+            ("-e NCCL_ALGO=1", 1),
+            ("--env NCCL_ALGO=1", 1),
+            ("-eNCCL_ALGO=1", 1),
+            ("--env=NCCL_ALGO=1", 1),
+            ("NCCL_ALGO=1", 0),
+            ("-e NCCL_OWN_NAME=1", 0),
+        ] {
+            let env = read("x", &format!("docker run -e NCCL_DEBUG=1 img {argument}")).unwrap();
+            assert_eq!(env[0].behind.len(), wanted, "{argument}");
+            assert_eq!(env[0].get("NCCL_DEBUG"), Some("1"), "{argument}");
+        }
+    }
+
+    #[test]
+    fn what_systemd_run_gives_is_read_and_what_it_takes_from_a_file_is_known_to_be_missing() {
+        let given = |before: &str, text: &str| {
+            let all = of_unit(before, text)?;
+            let each = all.iter().map(|(name, value)| format!("{name}={value}"));
+            Some(each.collect::<Vec<_>>().join(" "))
+        };
+        for (before, text, wanted) in [
+            ("", "--property=Environment=A=1 'B=2 3'", Some("A=1 B=2 3")),
+            ("-p", "Environment=A=1", Some("A=1")),
+            ("--property", "Environment=A=1", Some("A=1")),
+            ("", "-pEnvironment=A=1", Some("A=1")),
+            ("x", "Environment=A=1", None),
+            ("-p", "MemoryMax=1", None),
+            ("", "--setenv=A=1", Some("A=1")),
+            ("", "-EA=1", Some("A=1")),
+            ("", "A=1", None),
+        ] {
+            assert_eq!(given(before, text).as_deref(), wanted, "{before} {text}");
+        }
+        let refers = |text: &str| read("x", text).unwrap()[0].refers.clone();
+        let start = "NCCL_ALGO=1 python3 x";
+        let of_unit = format!("systemd-run -p EnvironmentFile=-/y {start}");
+        assert!(refers(&of_unit).contains("/y"));
+        assert!(refers(&format!("{start} EnvironmentFile=/y")).is_empty());
+    }
+
+    #[test]
+    fn elements_of_lists_have_their_names() {
+        assert_eq!(keyed("[NCCL_A]=1"), Some("NCCL_A"));
+        assert_eq!(keyed("[NCCL_A]+=1"), Some("NCCL_A"));
+        assert_eq!(
+            (keyed("[a b]=1"), keyed("[NCCL_A]x"), keyed("A=1")),
+            (None, None, None)
+        );
+        assert_eq!(element("E[NCCL_A]=1"), Some("NCCL_A"));
+        assert_eq!((element("a b[A]=1"), element("A=1")), (None, None));
+        for (text, wanted) in [
+            ("$k=$v", true),
+            ("--env=$k=$v", true),
+            ("$(a b)=1", false),
+            ("$A/b=1", false),
+            ("k=$v", false),
+            ("$k", false),
+        ] {
+            assert_eq!(is_given_by_name(text), wanted, "{text}");
+        }
     }
 
     #[test]
