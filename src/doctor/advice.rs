@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::doctor::fabric::Fabric;
 use crate::doctor::mesh::ALONE;
-use crate::doctor::netplan::{beside, is_copy, origin, uuid};
+use crate::doctor::netplan::{COPY, beside, is_copy, origin};
+use crate::facts::NetplanFile;
 use crate::finding::Finding;
 use crate::names::Cidr;
 use crate::plan::ends::list;
@@ -45,6 +46,21 @@ pub(super) fn add(fabric: &Fabric, finding: &mut Finding) {
         let all: Vec<String> = first.into_iter().chain(own).chain(then).collect();
         finding.advice = (!all.is_empty()).then(|| all.join("; "));
     }
+}
+
+/// The UUID that the name of a copy of NetworkManager's has.
+fn uuid(file: &NetplanFile) -> Option<&str> {
+    // 8, 4, 4, 4 and 12 hexadecimal digits (RFC 9562); of a wireless network its name follows.
+    let name = file.file.as_str().strip_prefix(COPY)?.get(..36)?;
+    let dashes = [8, 13, 18, 23];
+    let is_right = |(i, byte): (usize, u8)| {
+        if dashes.contains(&i) {
+            byte == b'-'
+        } else {
+            byte.is_ascii_hexdigit()
+        }
+    };
+    name.bytes().enumerate().all(is_right).then_some(name)
 }
 
 /// Prints the second plane's files of these hosts: from the plan where one with their addresses was given, else

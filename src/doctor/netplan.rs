@@ -411,21 +411,6 @@ pub(super) fn origin(file: &NetplanFile) -> Option<&str> {
     (name.bytes().all(plain) && !name.starts_with('-') && !name.is_empty()).then_some(name)
 }
 
-/// The UUID that the name of a copy of NetworkManager's has.
-pub(super) fn uuid(file: &NetplanFile) -> Option<&str> {
-    // 8, 4, 4, 4 and 12 hexadecimal digits (RFC 9562); of a wireless network its name follows.
-    let name = file.file.as_str().strip_prefix(COPY)?.get(..36)?;
-    let dashes = [8, 13, 18, 23];
-    let is_right = |(i, byte): (usize, u8)| {
-        if dashes.contains(&i) {
-            byte == b'-'
-        } else {
-            byte.is_ascii_hexdigit()
-        }
-    };
-    name.bytes().enumerate().all(is_right).then_some(name)
-}
-
 /// The steps that really take the second plane away.
 pub fn removal(plane: &Plane) -> String {
     let names: Vec<&str> = plane
