@@ -782,15 +782,24 @@ fn of_other_ranks(log: &Log) -> Option<Finding> {
     };
     let others: BTreeSet<u32> = log.begun.values().filter_map(others).flatten().collect();
     (!others.is_empty()).then(|| {
-        let ranks = shown(others.iter().map(u32::to_string).collect());
+        let ranks = of_ranks(&others);
         Finding::not_observed(
             "nccl-log-other-ranks",
             "how far all ranks of a communicator came that is not complete",
-            format!("no line of ranks {ranks} is there"),
+            format!("no line of {ranks} is there"),
             "the logs of all ranks",
         )
         .advise("give the log of each rank, with --nccl-log once for each")
     })
+}
+
+/// Ranks by their numbers.
+fn of_ranks(ranks: &BTreeSet<u32>) -> String {
+    let all = shown(ranks.iter().map(u32::to_string).collect());
+    match ranks.len() {
+        1 => format!("rank {all}"),
+        _ => format!("ranks {all}"),
+    }
 }
 
 /// Cables of which channels take some functions and leave others, which the log lists, alone.
@@ -874,11 +883,11 @@ fn of_orders(log: &Log, fabric: &Fabric) -> (Option<Finding>, Option<Finding>) {
         ))
     });
     let unknown = (!unknown.is_empty()).then(|| {
-        let ranks = shown(unknown.iter().map(u32::to_string).collect());
+        let ranks = of_ranks(&unknown);
         Finding::not_observed(
             "nccl-log-ring-order",
             "whether the rings of NCCL follow the cables",
-            format!("the log does not tell the hosts of ranks {ranks}"),
+            format!("the log does not tell the hosts of {ranks}"),
             "the logs of all ranks",
         )
     });
