@@ -835,9 +835,11 @@ fn reaches(fabric: &Fabric, reach: Reach, cause: &Seen, effect: &Seen) -> bool {
             let domains: BTreeSet<usize> = cause.ports.iter().map(domain).collect();
             let is_robbed = |port: &usize| {
                 let (alone, repeated) = fabric.alone_and_repeated(domain(port));
+                let address = |port: &usize| Some(fabric.ports[*port].address?.address);
+                let addresses: BTreeSet<Ipv4Addr> = repeated.iter().filter_map(address).collect();
                 domains.contains(&domain(port))
                     && alone.contains(port)
-                    && alone.len() * 2 <= repeated.len()
+                    && alone.len() <= addresses.len()
             };
             !effect.ports.is_empty()
                 && cause.hosts.is_disjoint(&effect.hosts)

@@ -2130,6 +2130,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_a_unit_may_mend_what_the_unit_sets_alone() {
+        let wrong = |name: &str| {
+            let finding = Finding::problem("env-x", "is wrong", "1");
+            Seen::ring(finding.at(name))
+        };
+        let mut seen = vec![
+            wrong("NCCL_ALGO"),
+            wrong("NCCL_ALGO"),
+            wrong("NCCL_BUFFSIZE"),
+        ];
+        let unit = read("[Service]\nEnvironment=NCCL_ALGO=1\nEnvironmentFile=/x\n");
+        elsewhere(&unit, 1, &mut seen);
+        let severities: Vec<Severity> = seen.iter().map(|own| own.finding.severity).collect();
+        let problem = Severity::Problem;
+        let wanted = [problem, Severity::Warning, problem, Severity::NotObserved];
+        assert_eq!(severities, wanted);
+    }
+
+    #[test]
     fn files_that_bring_more_are_told_up_to_eight() {
         let env = script(&(0..10).map(|i| format!(". x{i}\n")).collect::<String>());
         assert_eq!(env.refers.len(), 8);

@@ -992,8 +992,9 @@ fn no_paths(logs: &Logs, fabric: &Fabric) -> Vec<Seen> {
         );
         let ends = [Some(one), Some(other)];
         let is_of_cable = |(local, remote): &(Ipv4Addr, Ipv4Addr)| {
-            let own = [*local, *remote].map(|address| fabric.with_address(address));
-            ends == own || ends == [own[1], own[0]]
+            let mut own = [*local, *remote].map(|address| fabric.with_address(address));
+            own.sort();
+            own == ends
         };
         let name = logs.named(|log| log.no_path.keys().any(is_of_cable));
         let finding = finding.at(name).advise(format!(
@@ -1224,8 +1225,8 @@ fn told(logs: &Logs, fabric: &Fabric, seen: &mut Vec<Seen>, notes: &mut Vec<Find
     }
     if let Some(finding) = of_trees(log, fabric) {
         let waits = |log: &Log| log.processes.values().any(Connected::waits_for_trees);
-        let fails = |log: &Log| log.tree_failed || !log.of_trees.is_empty();
-        push(finding, &|log| fails(log) || waits(log));
+        let tells = |log: &Log| [log.tree_failed, !log.of_trees.is_empty(), waits(log)];
+        push(finding, &|log| tells(log).contains(&true));
     }
     if log.ring_only && log.processes.values().any(|process| process.rings) {
         notes.push(

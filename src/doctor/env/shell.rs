@@ -1368,7 +1368,7 @@ mod tests {
             ("NCCL_ALGO=1\npython3 x --algo=$NCCL_ALGO", "A=1"),
             ("NCCL_ALGO=1\npython3 x ${NCCL_ALGO}.", "A=1"),
             ("NCCL_ALGO=1\npython3 x $NCCL_ALGO_X", "-A=1"),
-            ("python3 x --set=NCCL_ALGO=1", ""),
+            ("python3 x --set=NCCL_ALGO=1 --set:NCCL_ALGO=1", ""),
             (
                 "export NCCL_ALGO=1 &>x NCCL_BUFFSIZE=1\npython3 x",
                 "A=1 B=1",
