@@ -761,10 +761,9 @@ fn trimmed(look: &mut Look) -> Option<Environment> {
             .other
             .iter()
             .any(|(before, _)| before.as_ref().is_some_and(|(own, _)| own == name));
-        let is_cut = env.cut.iter().any(|(own, _)| own == name);
         let rest = value.trim_end_matches(ends);
         let is_whole = rest.len() == value.len() || rest.is_empty();
-        if !decides(name) || is_whole || goes_on || is_cut || is_made_elsewhere(value) {
+        if !decides(name) || is_whole || goes_on || is_made_elsewhere(value) {
             continue;
         }
         told.insert(name.clone(), value.clone());
