@@ -757,6 +757,9 @@ def doctor():
         found = causes(told_of(*NODES))
         check(not found, f"{what}: nothing wanted\n{json.dumps(found, indent=1)}")
 
+    # Nor has anybody asked again for a neighbour that was away in a test before.
+    for node in NODES:
+        on(node, "ip neigh flush nud failed")
     silent("a ring without a mesh")
     at_once(up, NODES)
     silent("a mesh that is up")
